@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         });
         for text in ["hello", "hello again", "with a checksum"] {
             if text == "with a checksum" {
-                // No message is under way: so both ends change between the same two.
+                // No message is in flight, so both ends change between the same two messages.
                 client.push(catalogue.module("checksum")?)?;
                 server.push(catalogue.module("checksum")?)?;
             }

@@ -1,7 +1,8 @@
 //! [`ProcessArchitecture`]: which threads run the queues of a stream. The modules are the same under each.
 //!
-//! Each is a rule of what a thread may claim ([`Claimant`]), and a list of threads. Schmidt & Suda, "Measuring the performance of
-//! parallel message-based process architectures" (1995), section 2, has the first two; the third is their task-based one.
+//! Each is a rule that states which work a thread may claim ([`Claimant`]), and a list of threads. Schmidt & Suda,
+//! "Measuring the performance of parallel message-based process architectures" (1995), section 2, has the first two;
+//! the third is their task-based one.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +14,7 @@ use crate::queue::Side;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum ProcessArchitecture {
-    /// `caller`: none but the threads that call [`read`](crate::Stream::read) and [`write`](crate::Stream::write).
+    /// `caller`: only the threads that call [`read`](crate::Stream::read) and [`write`](crate::Stream::write).
     #[default]
     Caller,
     /// `connection`: one thread for the connection receives each message and runs it through all modules, before it takes the next
@@ -26,12 +27,13 @@ pub enum ProcessArchitecture {
         threads: usize,
     },
     /// `layer`: a thread for each module, one for the bottom that sends and one that receives, and a queue with water marks
-    /// before each. The immediate part of a module ([`put`](crate::Queue::put)) is run by the thread that brings the message.
+    /// before each. The immediate part of a module ([`put`](crate::Queue::put)) is run by the thread that delivers the
+    /// message.
     Layer,
 }
 
 impl ProcessArchitecture {
-    /// What the thread claims that takes a message, which enters on this side, through the modules.
+    /// The claims of the thread that takes a message, entering on this side, through the modules.
     pub(crate) fn carries(self, side: Side, carrier: Carrier) -> Claimant {
         match self {
             ProcessArchitecture::Caller => Claimant::Caller(side),

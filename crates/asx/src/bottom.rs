@@ -1,16 +1,17 @@
-//! [`Bottom`]: what a stream stands on: a connection, a device, a pair in memory.
+//! [`Bottom`]: the lower end of a stream: a connection, a device, a pair in memory.
 
 use std::io;
 
 use crate::message::Message;
 
-/// The lower end of a stream. The process architecture has it called by different threads; one at a time calls `send`, and one
-/// at a time `receive`, possibly both at once.
+/// The lower end of a stream. Several threads may call it, depending on the process architecture: one at a time calls
+/// `send`, and one at a time `receive`, possibly both at once.
 pub trait Bottom: Send + Sync + 'static {
     /// Sends a message; waits until it is accepted.
     ///
     /// # Errors
-    /// Why it never will be. The stream then ends with [`StreamError::Bottom`](crate::StreamError::Bottom).
+    /// Why the message never will be accepted. The stream then ends with
+    /// [`StreamError::Bottom`](crate::StreamError::Bottom).
     fn send(&self, message: Message) -> io::Result<()>;
 
     /// Waits for the next message. `None`: no more will come.
@@ -22,7 +23,7 @@ pub trait Bottom: Send + Sync + 'static {
     /// No message follows the last one sent.
     ///
     /// # Errors
-    /// Why that cannot be told.
+    /// Why the peer cannot be notified of that.
     fn end(&self) -> io::Result<()> {
         Ok(())
     }

@@ -1,18 +1,19 @@
 //! [`Chain`]: the modules of a stream in their order, and the messages that wait at each queue.
 //!
 //! Plain data: no thread, lock or platform. `stream.rs` keeps it under one lock, which is never held while a queue runs: a
-//! thread *claims* a piece of work ([`Chain::claim`]), which takes the queue out of the chain, runs it ([`Job::run`]), and
-//! *completes* it ([`Chain::complete`]), which brings the queue back and puts what it passed on at the next one. A queue that is
-//! out is in use, so one thread at a time uses it; and it is the first message that is claimed, so order is kept.
+//! thread *claims* a piece of work ([`Chain::claim`]), which takes the queue out of the chain, runs it ([`Job::run`]),
+//! and *completes* it ([`Chain::complete`]), which returns the queue and moves the messages that it passed on to the
+//! next one. A queue that is out of the chain is in use, so one thread at a time uses it. The first message is claimed,
+//! so order is kept.
 //!
 //! | file | owns |
 //! |---|---|
-//! | `chain/waiting_messages.rs` | what waits at one queue, in order; its water marks |
+//! | `chain/waiting_messages.rs` | the messages that wait at one queue, in order; its water marks |
 //! | `chain/claim.rs` | which thread may run which queue; a queue that runs |
-//! | `chain/relink.rs` | modules that come and go |
+//! | `chain/relink.rs` | insertion and removal of modules |
 //!
-//! What may never happen: a message leaves the list of a queue other than by its front; a queue that has reached its high-water
-//! mark is given more by a claim made before it has fallen to its low-water mark.
+//! What may never happen: a message leaves the list of a queue other than by its front; a queue that has reached its
+//! high-water mark gets more messages from a claim made before it has fallen to its low-water mark.
 
 mod claim;
 mod relink;
@@ -36,12 +37,12 @@ pub(crate) struct PlaceId(u64);
 /// The operation that carries a message, by its number.
 pub(crate) type Carrier = u64;
 
-/// The carrier of what a change of the stream has moved: any thread that carries on this side.
+/// The carrier of messages that a change of the stream has moved: any thread that carries messages on this side.
 pub(crate) const ANYONE: Carrier = 0;
 
-/// A queue of the chain, with what waits for it.
+/// A queue of the chain, with its waiting messages.
 struct ChainQueue {
-    /// `None` while a thread runs it, and at both ends, where nothing runs.
+    /// `None` while a thread runs it, and at both ends, which have no queue to run.
     queue: Option<Box<dyn Queue>>,
     input: WaitingMessages,
 }
@@ -76,20 +77,20 @@ pub(crate) struct Chain {
     links: Vec<Link>,
     places: u64,
     carriers: Carrier,
-    /// Why nothing moves any more.
+    /// The error that has ended the stream.
     pub(crate) failure: Option<StreamError>,
     /// A thread waits for the bottom's next message.
     pub(crate) receiving: bool,
-    /// The bottom has said that no more comes.
+    /// The bottom has reported its end.
     pub(crate) received_all: bool,
-    /// The application has said that no more comes.
+    /// The application has ended the write side.
     pub(crate) written_all: bool,
-    /// A module is being taken out: nothing enters at either end.
+    /// A module is being removed: no message enters at either end.
     pub(crate) held_off: bool,
 }
 
 impl Chain {
-    /// A chain without modules: what is written goes to `bottom`.
+    /// A chain without modules: written messages go to `bottom`.
     pub(crate) fn new(bottom: Box<dyn Queue>, marks: WaterMarks) -> Chain {
         let mut chain = Chain {
             links: Vec::new(),
@@ -114,7 +115,7 @@ impl Chain {
         PlaceId(self.places)
     }
 
-    /// A carrier that nobody else is.
+    /// A carrier with a number of its own.
     pub(crate) fn carrier(&mut self) -> Carrier {
         self.carriers += 1;
         self.carriers
@@ -135,7 +136,7 @@ impl Chain {
         }
     }
 
-    /// Where messages enter on this side.
+    /// The place at which messages enter on this side.
     fn entry(&self, side: Side) -> usize {
         match side {
             Side::Read => 1,
@@ -148,7 +149,7 @@ impl Chain {
         self.links[1..self.top()].iter().rev().map(|link| link.name.to_string()).collect()
     }
 
-    /// The places of everything that has a queue to run: the bottom and the modules, from the bottom.
+    /// The places with a queue to run: the bottom and the modules, from the bottom.
     pub(crate) fn places(&self) -> Vec<(PlaceId, Arc<str>)> {
         self.links[..self.top()].iter().map(|link| (link.id, link.name.clone())).collect()
     }
@@ -169,7 +170,7 @@ impl Chain {
         !self.held_off && !self.links[self.entry(side)].of(side).input.is_full()
     }
 
-    /// Whether nothing waits or runs on the write side.
+    /// Whether the write side is idle: no message waits and no queue runs.
     pub(crate) fn has_sent_all(&self) -> bool {
         let mut queues = self.links[..self.top()].iter().map(|link| link.of(Side::Write));
         queues.all(|queue| queue.queue.is_some() && queue.input.is_empty())

@@ -1,12 +1,12 @@
 //! Changing the modules of a stream in use: push, pop, replace.
 //!
-//! A module that leaves lets pass what came before: nothing enters the stream at either end, all that is on the way to the module
-//! goes through it, then its queues are closed, and what they held goes on behind that. Only then does anything enter again. So
-//! every message passes the old modules or the new ones, as a whole, and the order is kept. A message that the bottom hands
-//! over meanwhile counts as one that came later.
+//! A module that is removed first processes all earlier messages: no message enters the stream at either end, the
+//! messages on their way to the module pass through it, then its queues are closed, and the messages that they held
+//! follow. Only then do messages enter again. So every message passes either the old modules or the new ones,
+//! completely, and the order is kept. A message that the bottom delivers meanwhile counts as a later one.
 //!
-//! The thread that makes the change helps: it runs the queues that it waits for, past the water marks, so that it never waits for
-//! the application to read or for the bottom to send; only for a queue that another thread runs.
+//! The thread that makes the change helps: it runs the queues that it waits for, past the water marks, so that it never
+//! waits for the application to read or for the bottom to send, but only for a queue that another thread runs.
 
 use sync::Platform;
 
@@ -42,7 +42,7 @@ impl<P: Platform> Stream<P> {
         Ok(())
     }
 
-    /// Takes the topmost module out. Returns it, as it is after all that came before the change.
+    /// Removes and returns the topmost module, after it has processed all messages that came before the change.
     ///
     /// # Errors
     /// There is none, or the stream has failed.
@@ -50,7 +50,7 @@ impl<P: Platform> Stream<P> {
         self.take_out(|chain| chain.topmost().ok_or(ChangeError::NoModules), None)
     }
 
-    /// Takes the module of this name out. Returns it as [`pop`](Stream::pop) does.
+    /// Removes the module of this name, and returns it as [`pop`](Stream::pop) does.
     ///
     /// # Errors
     /// There is none, or the stream has failed.
@@ -61,7 +61,7 @@ impl<P: Platform> Stream<P> {
     /// Puts `module` in the place of the module with this name, which it returns as [`pop`](Stream::pop) does.
     ///
     /// # Errors
-    /// There is none, the new one's name is that of another, or the stream has failed.
+    /// There is no such module, another module has the new one's name, or the stream has failed.
     pub fn replace(&self, name: &str, module: Module) -> Result<Module, ChangeError> {
         let new = module.name().to_owned();
         let place = |chain: &Chain| {
@@ -104,7 +104,8 @@ impl<P: Platform> Stream<P> {
         Ok(module)
     }
 
-    /// Lets nothing enter, until [`Chain::held_off`] is reset, and all that is on the way to a module pass it; takes its queues out.
+    /// Holds off new messages until [`Chain::held_off`] is reset, lets the messages on their way to a module pass
+    /// through it, and takes its queues out.
     fn let_pass(
         &self,
         find: impl FnOnce(&Chain) -> Result<PlaceId, ChangeError>,
@@ -131,7 +132,8 @@ impl<P: Platform> Stream<P> {
         }
     }
 
-    /// Runs what the change has moved and no thread carries, as far as it goes now. A thread that makes room for the rest runs that.
+    /// Runs the queues for messages that the change has moved and that no thread carries, as far as possible now. A
+    /// thread that makes room for the rest runs them then.
     fn take_along(&self) {
         let shared = &*self.shared;
         for claimant in Side::BOTH.into_iter().filter_map(|side| shared.moved(side)) {

@@ -1,7 +1,7 @@
 //! Modules from text: `xdr | frame max=65536 | checksum | trace name=wire`, the topmost first.
 //!
-//! Every module takes `name=`, `low=` and `high=` (water marks, in bytes) beside its own options. An option that no one reads is
-//! an error, as is a value out of range: a stream is configured as its text says, or not at all.
+//! Every module takes `name=`, `low=` and `high=` (water marks, in bytes) beside its own options. An unused option is
+//! an error, as is a value out of range: a stream is configured exactly as its text says, or not at all.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,7 +22,7 @@ pub struct Catalogue {
 pub struct ConfigureError {
     /// The module as the text names it.
     pub module: String,
-    /// What is wrong with it.
+    /// The error.
     pub reason: String,
 }
 
@@ -62,7 +62,7 @@ impl ModuleOptions {
     /// The value of an option, or `default` without it.
     ///
     /// # Errors
-    /// The text of the value is none of a `T`.
+    /// The text of the value is not a `T`.
     pub fn take<T: FromStr>(&mut self, key: &str, default: T) -> Result<T, ConfigureError> {
         match self.values.remove(key) {
             None => Ok(default),

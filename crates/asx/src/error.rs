@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Why a stream carries nothing any more. The first error stays: every later call gets the same.
+/// Why a stream has failed. The first error stays: every later call returns the same one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StreamError {
@@ -10,7 +10,7 @@ pub enum StreamError {
     Module {
         /// The module's name.
         module: String,
-        /// What is wrong with the message.
+        /// The error.
         reason: String,
     },
     /// The bottom could not send or receive.

@@ -2,8 +2,8 @@
 //! & Suda (1995), whose process architectures run the same modules by different threads.
 //!
 //! A [`Stream`] is a chain of [`Module`]s over a [`Bottom`]. A module is a layer: a pair of [`Queue`]s, one for each
-//! [`Side`]. What the application writes goes down through the write queues and is sent by the bottom; what the bottom
-//! receives comes up through the read queues.
+//! [`Side`]. Messages that the application writes go down through the write queues and are sent by the bottom; messages
+//! that the bottom receives come up through the read queues.
 //!
 //! ```
 //! use asx::{Catalogue, ProcessArchitecture, Stream, WaterMarks, memory};
@@ -30,11 +30,11 @@
 //!
 //! | file | owns |
 //! |---|---|
-//! | `message.rs`, `queue.rs` | [`Message`]; [`Queue`], [`Module`], [`WaterMarks`]: what the author of a module uses |
+//! | `message.rs`, `queue.rs` | [`Message`]; [`Queue`], [`Module`], [`WaterMarks`]: the interface for authors of modules |
 //! | `bottom.rs`, `memory.rs` | [`Bottom`]; a pair of them in memory |
 //! | `tcp_bottom.rs` | `TcpBottom`: a connection of the crate `heddle` as a bottom (feature `heddle`) |
 //! | `chain.rs`, `chain/` | order, water marks, which thread may run which queue: plain data |
-//! | `architecture.rs` | [`ProcessArchitecture`]: what each kind of thread may run |
+//! | `architecture.rs` | [`ProcessArchitecture`]: the work that each kind of thread may run |
 //! | `stream.rs`, `change.rs` | [`Stream`]: the lock around a chain, its threads; push, pop, replace |
 //! | `configure.rs` | [`Catalogue`]: modules from text |
 //! | `modules/` | [`checksum`](modules::checksum), [`frame`](modules::frame), [`trace`](modules::trace), [`xdr`](modules::xdr) |
@@ -42,12 +42,12 @@
 //! Streams are generic over the platform; `models.rs` changes them under a model checker.
 //!
 //! # What may never happen
-//! A message is lost, passed twice or overtaken, also while modules change. Two threads use one queue. A lock is held while a
-//! module or the bottom runs, or is seen in one.
+//! A message is lost, passed twice or overtaken, also while modules change. Two threads use one queue. A lock is held
+//! while a module or the bottom runs. Code of a module uses a lock.
 //!
 //! # Not from the paper
-//! The paper's messages have no priorities, so there are none. Its demultiplexing stands below a stream here: a bottom is one
-//! connection, as a socket is.
+//! The paper's messages have no priorities, so there are none. Its demultiplexing is done below a stream here: a bottom
+//! is one connection, like a socket.
 
 #![forbid(unsafe_code)]
 

@@ -9,7 +9,7 @@ use sync::{Condvar, Lock, LockClass, LockKind, Platform, Real};
 use crate::bottom::Bottom;
 use crate::message::Message;
 
-/// One end. What one sends the other receives; dropping the stream over one ends the other's input.
+/// One end. Each receives the messages that the other sends; dropping the stream over one ends the other's input.
 pub struct MemoryBottom<P: Platform = Real> {
     sends: Arc<MemoryPipe<P>>,
     receives: Arc<MemoryPipe<P>>,
@@ -18,7 +18,7 @@ pub struct MemoryBottom<P: Platform = Real> {
 struct MemoryPipe<P: Platform> {
     state: Lock<MemoryPipeState, P>,
     changed: Condvar<P>,
-    /// How many messages may be under way.
+    /// The maximum number of messages in flight.
     room: usize,
 }
 
@@ -28,7 +28,7 @@ struct MemoryPipeState {
     ended: bool,
 }
 
-/// Two ends, with room for so many messages under way in each direction (at least 1).
+/// Two ends, with room for this many messages in flight in each direction (at least 1).
 pub fn pair(room: usize) -> (MemoryBottom, MemoryBottom) {
     pair_over(room)
 }

@@ -1,4 +1,4 @@
-//! [`Message`]: what modules pass to each other, and what a queue counts of it.
+//! [`Message`]: the unit that modules pass to each other, and its weight in a queue.
 //!
 //! Most messages are bytes. Above a module of the presentation layer a message is a value of the application's, which that
 //! module encodes on its way down and decodes on its way up.
@@ -11,7 +11,7 @@ pub struct Message(Payload);
 
 enum Payload {
     Bytes(Vec<u8>),
-    /// The value, and what it counts as in a queue.
+    /// The value, and its weight in a queue.
     Value(Box<dyn Any + Send>, usize),
 }
 
@@ -26,7 +26,7 @@ impl Message {
         Message(Payload::Value(Box::new(value), size_of::<T>()))
     }
 
-    /// What the message counts as in a queue, in bytes: at least 1, so that empty messages fill a queue, too.
+    /// The weight of the message in a queue, in bytes: at least 1, so that empty messages fill a queue, too.
     pub fn weight(&self) -> usize {
         match &self.0 {
             Payload::Bytes(bytes) => bytes.len().max(1),

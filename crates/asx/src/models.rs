@@ -4,10 +4,10 @@
 //!
 //! | property | the mistake |
 //! |---|---|
-//! | what arrives at a module that leaves is not lost | `ForgottenArrivals` |
-//! | what a module held goes before what came after it | `LeftoversLast` |
-//! | a queue passes on to the module that is the next one then | `StaleSuccessor` |
-//! | nobody sleeps for ever | no thread wakes another |
+//! | messages that arrive at a module while it is removed are not lost | `ForgottenArrivals` |
+//! | the messages that a module held precede those that arrived later | `LeftoversLast` |
+//! | a queue passes messages to the module that is next at that time | `StaleSuccessor` |
+//! | no thread sleeps for ever | no thread wakes another |
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,7 +21,7 @@ use crate::message::Message;
 use crate::queue::{Module, Passed, Queue, WaterMarks};
 use crate::stream::Stream;
 
-/// Hands over the messages of a script, and keeps what is sent.
+/// Delivers the messages of a script, and keeps the messages that are sent.
 struct ScriptedBottom {
     script: Mutex<VecDeque<u8>>,
     sent: Arc<Mutex<Vec<u8>>>,
@@ -115,13 +115,13 @@ fn replace_twice<P: Platform>(stream: &Arc<Stream<P>>) {
 /// The thread that reads while a stream is changed.
 #[derive(Clone, Copy, PartialEq)]
 enum ReadBy {
-    /// The thread that makes the change, afterwards: a change may not wait for it.
+    /// The thread that makes the change reads afterwards: a change must not wait for it.
     Changer,
     /// Another thread.
     Another,
 }
 
-/// The bottom hands over `count` messages while the stream is changed.
+/// The bottom delivers `count` messages while the stream is changed.
 fn receiving<P: Platform>(architecture: ProcessArchitecture, count: u8, reader: ReadBy, change: fn(&Arc<Stream<P>>)) {
     let bottom = ScriptedBottom { script: Mutex::new((0..count).collect()), sent: Arc::default() };
     let modules = vec![delay("delay"), relay("lower")];
@@ -175,7 +175,7 @@ fn writing<P: Platform>(architecture: ProcessArchitecture, count: u8, change: fn
     assert_eq!(*sent.lock().expect("no panic"), (0..count).collect::<Vec<u8>>(), "messages sent");
 }
 
-/// The platform on which the code makes a mistake.
+/// The platform on which the planted mistake is active.
 macro_rules! mistakes {
     ($($name:ident),*) => {$(
         #[derive(Clone, Copy, Debug, Default)]
@@ -259,7 +259,7 @@ mod shuttle_models {
     const SCHEDULES: usize = 300;
     /// Schedules in which a mistake must show; the search ends with the first.
     const HUNT: usize = 5000;
-    /// Of one schedule. A model takes some hundreds.
+    /// Maximum steps of one schedule. A model takes some hundreds.
     const MOST_STEPS: usize = 20_000;
 
     const ARCHITECTURES: [ProcessArchitecture; 4] = [

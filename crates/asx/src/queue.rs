@@ -1,8 +1,8 @@
-//! [`Queue`]: one side of a module, which is what the author of a protocol writes. [`Module`]: a pair of them.
+//! [`Queue`]: one side of a module, which the author of a protocol implements. [`Module`]: a pair of them.
 //!
-//! A queue is used by one thread at a time, whichever the process architecture chooses, and messages come to it in the order
-//! in which they were passed on by the queue before it. So there is no lock in a queue and nothing to lock. It passes messages
-//! on by [`Passed::on`], which only collects them: the next queue runs when this one has returned.
+//! One thread at a time uses a queue; the process architecture chooses it. Messages come to a queue in the order in
+//! which the queue before it passed them on. So a queue needs no lock. It passes messages on by [`Passed::on`], which
+//! only collects them: the next queue runs when this one has returned.
 
 use crate::message::Message;
 
@@ -29,7 +29,7 @@ impl Passed {
         self.0.push(message);
     }
 
-    /// What has been passed on, for tests of a queue without a stream.
+    /// The messages that were passed on, for tests of a queue without a stream.
     pub fn into_messages(self) -> Vec<Message> {
         self.0
     }
@@ -37,8 +37,8 @@ impl Passed {
 
 /// One side of a module. An error ends the stream: it is what the application reads instead of a message.
 pub trait Queue: Send {
-    /// The part of the work that is done at once, by the thread that brings the message. Returns the message if there is work
-    /// left for [`svc`](Queue::svc); by default that is all of it.
+    /// The part of the work that is done at once, by the thread that delivers the message. Returns the message if there
+    /// is work left for [`svc`](Queue::svc); by default that is all of it.
     ///
     /// If the queue is in use, or earlier messages wait, the thread that runs `svc` does this part first.
     ///
@@ -49,8 +49,8 @@ pub trait Queue: Send {
         Ok(Some(message))
     }
 
-    /// The part that may be deferred. The process architecture says which thread runs it: the one that brought the message,
-    /// or one of the module's own.
+    /// The part that may be deferred. The process architecture chooses the thread that runs it: the one that delivered
+    /// the message, or one of the module's own.
     ///
     /// # Errors
     /// What is wrong with the message.
@@ -59,14 +59,14 @@ pub trait Queue: Send {
     /// No message follows.
     ///
     /// # Errors
-    /// What is missing.
+    /// The data is incomplete.
     fn end(&mut self, to: &mut Passed) -> Result<(), String> {
         let _ = to;
         Ok(())
     }
 
-    /// The module is taken out of the stream, possibly after the [end](Queue::end): passes on what the queue holds. Messages that
-    /// follow go past it.
+    /// The module is being removed from the stream, possibly after the [end](Queue::end): passes on the messages that
+    /// the queue holds. Later messages do not pass through it.
     fn close(&mut self, to: &mut Passed) {
         let _ = to;
     }
@@ -89,12 +89,12 @@ impl WaterMarks {
         WaterMarks { low: low.min(high - 1), high }
     }
 
-    /// A queue that holds so many bytes or fewer accepts messages again.
+    /// A queue that holds this many bytes or fewer accepts messages again.
     pub fn low(self) -> usize {
         self.low
     }
 
-    /// A queue that holds so many bytes or more is full.
+    /// A queue that holds this many bytes or more is full.
     pub fn high(self) -> usize {
         self.high
     }

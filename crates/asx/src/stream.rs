@@ -1,10 +1,11 @@
 //! [`Stream`]: a chain of modules over a bottom, used by an application at its top.
 //!
-//! Owned here: the lock around the [`Chain`], the threads, and how they wait. Every thread does the same: it claims what its
-//! process architecture lets it claim, runs it without the lock, completes it, and looks again; without work it leaves or
-//! sleeps, as [`Chain::has_more`] says. Whatever may let another thread go on is followed by a notification.
+//! Owned here: the lock around the [`Chain`], the threads, and how they wait. Every thread runs the same loop: it
+//! claims work that its process architecture allows, runs it without the lock, and completes it; without work it
+//! returns or sleeps, depending on [`Chain::has_more`]. Every step that may unblock another thread is followed by a
+//! notification.
 //!
-//! What may never happen: a module or the bottom is called with the lock held; a thread that has brought a message leaves
+//! What may never happen: a module or the bottom is called with the lock held; a thread that carries a message returns
 //! while the message waits for it.
 
 use std::sync::Arc;
@@ -27,7 +28,7 @@ pub struct Stream<P: Platform = Real> {
 }
 
 struct StreamThread<P: Platform> {
-    /// Of the module that it belongs to, if it does.
+    /// The module that the thread belongs to, if any.
     place: Option<PlaceId>,
     handle: P::JoinHandle,
 }
@@ -42,7 +43,7 @@ pub(crate) struct StreamShared<P: Platform> {
 /// Why [`try_write`](Stream::try_write) has not written a message.
 #[derive(Debug)]
 pub enum TryWriteError {
-    /// The first queue is full, or the modules are being changed. Here is the message.
+    /// The first queue is full, or the modules are being changed. Contains the message.
     Full(Message),
     /// Nothing more can be written. The message is lost.
     Failed(StreamError),
@@ -70,7 +71,8 @@ impl Stream<Real> {
 }
 
 impl<P: Platform> Stream<P> {
-    /// A stream with these modules, the topmost first. `marks` are those of what waits for the application and for the bottom.
+    /// A stream with these modules, the topmost first. `marks` are those of the queues for the application and for the
+    /// bottom.
     ///
     /// # Errors
     /// Two modules have the same name.
@@ -117,7 +119,7 @@ impl<P: Platform> Stream<P> {
         let shared = self.shared.clone();
         self.spawn(Some(place), &format!("asx-{name}"), move || {
             let carrier = shared.chain.lock().carrier();
-            // An error is the stream's: every caller that reads or writes gets it.
+            // The stream keeps an error: every caller that reads or writes gets it.
             _ = shared.carry(Claimant::Owner(place, carrier));
         });
     }
@@ -145,7 +147,7 @@ impl<P: Platform> Stream<P> {
     /// Waits for the next message that has come up through all modules. `None`: the end.
     ///
     /// # Errors
-    /// The stream has failed. What had come up before is read first.
+    /// The stream has failed. Messages that had arrived before are returned first.
     pub fn read(&self) -> Result<Option<Message>, StreamError> {
         let shared = &*self.shared;
         let mut chain = shared.chain.lock();
@@ -170,9 +172,9 @@ impl<P: Platform> Stream<P> {
         }
     }
 
-    /// Writes a message. Waits while the topmost queue is full. Then, except under `layer`, the present thread takes it down to the
-    /// bottom, and waits until that has sent it, unless another thread takes it over: one that writes under `caller`, or changes
-    /// the stream. [`flush`](Stream::flush) waits in each case.
+    /// Writes a message. Waits while the topmost queue is full. Then, except under `layer`, the calling thread takes it
+    /// down to the bottom, and waits until the bottom has sent it, unless another thread takes over: one that writes
+    /// under `caller`, or changes the stream. [`flush`](Stream::flush) waits in each case.
     ///
     /// # Errors
     /// The stream has failed, or its write side was ended.
@@ -200,7 +202,7 @@ impl<P: Platform> Stream<P> {
         shared.brought(Side::Write, carrier).map_err(TryWriteError::Failed)
     }
 
-    /// Ends the write side: the modules and the bottom are told, in order with what was written.
+    /// Ends the write side: modules and bottom are notified after they have processed the messages written before.
     ///
     /// # Errors
     /// The stream has failed, or its write side was ended before.
@@ -208,7 +210,7 @@ impl<P: Platform> Stream<P> {
         self.shared.enter(None)
     }
 
-    /// Waits until the bottom has sent everything that was written before, except for what a module keeps.
+    /// Waits until the bottom has sent all messages written before, except those that a module keeps.
     ///
     /// # Errors
     /// The stream has failed.
@@ -229,7 +231,8 @@ impl<P: Platform> Stream<P> {
         }
     }
 
-    /// Closes the stream: what was not sent is dropped, and every call that waits, and every later one, gets [`StreamError::Closed`].
+    /// Closes the stream: unsent messages are dropped, and every waiting and every later call returns
+    /// [`StreamError::Closed`].
     pub fn close(&self) {
         self.shared.chain.lock().fail(StreamError::Closed);
         self.shared.changed.notify_all();
@@ -285,20 +288,20 @@ impl<P: Platform> StreamShared<P> {
         self.brought(Side::Write, carrier)
     }
 
-    /// Takes what has entered on its way.
+    /// Carries the entered message towards its destination.
     fn brought(&self, side: Side, carrier: Carrier) -> Result<(), StreamError> {
         self.changed.notify_all();
         self.carry(self.architecture.carries(side, carrier))
     }
 
-    /// What a thread of the application may run besides its own messages: all, if there are no other threads; else what a
-    /// change of the stream has left, which nobody carries.
+    /// The work that a thread of the application may run besides its own messages: all work if there are no other
+    /// threads, otherwise only messages that a change of the stream has left without a carrier.
     pub(crate) fn moved(&self, side: Side) -> Option<Claimant> {
         let no_one = 0;
         (!self.architecture.has_owners()).then(|| self.architecture.carries(side, no_one))
     }
 
-    /// Runs all that `claimant` may run, and waits for more as long as there is any.
+    /// Runs all work that `claimant` may run, and waits for more as long as more may follow.
     pub(crate) fn carry(&self, claimant: Claimant) -> Result<(), StreamError> {
         let mut chain = self.chain.lock();
         loop {
@@ -359,7 +362,7 @@ impl<P: Platform> StreamShared<P> {
         (chain, more)
     }
 
-    /// What a receiving thread does: it takes its turn at the bottom, and carries what it has taken.
+    /// The loop of a receiving thread: it takes its turn at the bottom, and carries the message that it has received.
     fn receive_all(&self) {
         let mut more = true;
         while more {

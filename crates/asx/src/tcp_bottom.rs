@@ -1,7 +1,7 @@
 //! [`TcpBottom`]: a TCP connection of the crate `heddle` as the bottom of a stream, so that modules can be pushed onto a socket.
 //!
-//! TCP carries bytes without borders: what is received in one call depends on segments and timing. A module that gives messages
-//! borders, such as [`frame`](crate::modules::frame), stands at the bottom of most streams over it.
+//! TCP carries bytes without message boundaries: the bytes that one call receives depend on segments and timing. Most
+//! streams over it have a module at the bottom that adds boundaries, such as [`frame`](crate::modules::frame).
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -42,7 +42,7 @@ impl Bottom for TcpBottom {
     fn receive(&self) -> io::Result<Option<Message>> {
         let mut chunk = [0; CHUNK];
         let length = (&self.0).read(&mut chunk)?;
-        // Copied, so that a short message keeps no long buffer: queues count what it has, not what it keeps.
+        // Copied, so that a short message does not keep a long buffer alive: queues count its bytes, not its buffer.
         Ok((length > 0).then(|| Message::bytes(&chunk[..length])))
     }
 
@@ -52,7 +52,7 @@ impl Bottom for TcpBottom {
 
     /// Both directions end, and a thread that waits in one returns.
     fn close(&self) {
-        // It fails if the connection has gone: then nobody waits.
+        // It fails if the connection is gone: then no thread waits.
         _ = self.0.shutdown(Shutdown::Both);
     }
 }

@@ -23,7 +23,7 @@ const ALL: [&str; 4] = ["caller", "connection", "message:3", "layer"];
 /// What ran: module, side, number of the message, thread.
 type Log = Arc<Mutex<Vec<(usize, Side, u32, ThreadId)>>>;
 
-/// Notes which thread ran it. Its state is used by one thread at a time, or it says so.
+/// Records the thread that runs it, and reports if two threads use its state at once.
 struct Watched {
     module: usize,
     side: Side,
@@ -43,7 +43,7 @@ impl Queue for Watched {
         }
         self.next += 1;
         self.log.lock().unwrap().push((self.module, self.side, number, thread::current().id()));
-        // Others get their chance to break in.
+        // Gives other threads a chance to interfere.
         thread::yield_now();
         self.in_use.store(false, Ordering::SeqCst);
         to.on(message);
@@ -67,7 +67,7 @@ fn watched(module: usize, log: &Log) -> Module {
 const COUNT: u32 = 300;
 const MODULES: usize = 3;
 
-/// Sends `COUNT` messages up and down through three modules; what the modules saw.
+/// Sends `COUNT` messages up and down through three modules; returns the log of the modules.
 fn carried(architecture: &str) -> Vec<(usize, Side, u32, ThreadId)> {
     let log = Log::default();
     let (here, there) = memory::pair(4);
@@ -135,7 +135,7 @@ fn under_message_one_thread_escorts_each_message_and_others_escort_others() {
     });
 }
 
-/// Holds message 0 until the test lets it go.
+/// Holds message 0 until the test releases it.
 struct Holds(Mutex<Receiver<()>>);
 
 impl Queue for Holds {
@@ -148,7 +148,7 @@ impl Queue for Holds {
     }
 }
 
-/// Says which message has come.
+/// Reports which message has arrived.
 struct Says(Sender<u32>);
 
 impl Queue for Says {
@@ -209,7 +209,7 @@ fn under_caller_only_the_callers_run_anything() {
     });
 }
 
-/// A bottom whose `send` waits until the test lets it go on.
+/// A bottom whose `send` waits until the test releases it.
 struct Gate(Mutex<Receiver<()>>);
 
 impl Bottom for Gate {

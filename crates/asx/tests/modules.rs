@@ -1,5 +1,5 @@
-//! The modules by themselves: whatever goes down comes up again, however the bytes in between are split, and no length that a
-//! peer announces costs memory.
+//! The modules without a stream: every message that goes down comes up again, however the bytes in between are split,
+//! and no length that a peer announces costs memory.
 
 use asx::modules::{checksum, frame, trace, xdr};
 use asx::{Catalogue, Message, Module, Passed, Side};

@@ -30,7 +30,7 @@ pub struct Bridge<T = FdbTable> {
     tree: Option<Tree>,
 }
 
-/// Spanning tree, with what it has to transmit.
+/// Spanning tree, with the BPDUs that wait for transmission.
 struct Tree {
     stp: Stp,
     address: MacAddr,
@@ -60,7 +60,7 @@ impl<T: FdbControl> Bridge<T> {
         &self.table
     }
 
-    /// The same, to flush it, to let it age, and to enter addresses.
+    /// The forwarding database, to flush it, to age its entries, and to add addresses.
     pub fn table_mut(&mut self) -> &mut T {
         &mut self.table
     }
@@ -84,7 +84,7 @@ impl<T: FdbControl> Bridge<T> {
         there
     }
 
-    /// Removes a port, and with it all addresses behind it. Whether it was there.
+    /// Removes a port, and with it all addresses behind it. Returns whether the port existed.
     pub fn remove_port(&mut self, port: PortNumber, now: Time) -> bool {
         if let Some(tree) = &mut self.tree {
             tree.stp.remove_port(port, now);
@@ -98,8 +98,7 @@ impl<T: FdbControl> Bridge<T> {
         was
     }
 
-    /// Begins with spanning tree, as the bridge with this address; ports take part once they
-    /// [join](Bridge::join_tree).
+    /// Starts spanning tree, as the bridge with this address; ports take part once they [join](Bridge::join_tree).
     ///
     /// # Errors
     /// As [`StpConfig::check`].
@@ -108,12 +107,12 @@ impl<T: FdbControl> Bridge<T> {
         Ok(())
     }
 
-    /// The tree as this bridge sees it.
+    /// This bridge's view of the spanning tree.
     pub fn tree(&self) -> Option<&Stp> {
         self.tree.as_ref().map(|tree| &tree.stp)
     }
 
-    /// Makes a port part of the tree: it discards until the tree says otherwise. Nothing without spanning tree.
+    /// Makes a port part of the tree: it discards until the tree changes its state. Does nothing without spanning tree.
     ///
     /// # Errors
     /// As [`StpPortConfig::check`].
@@ -126,8 +125,8 @@ impl<T: FdbControl> Bridge<T> {
         Ok(())
     }
 
-    /// A port has come up, or gone down. One that is down forgets its addresses, and no frame leaves by it; what one
-    /// that comes up does, spanning tree says, or it forwards.
+    /// Sets a port up, or down. The addresses of a port that goes down are removed, and no frame leaves by it. A port
+    /// that comes up gets its state from spanning tree; without spanning tree it forwards.
     pub fn set_up(&mut self, port: PortNumber, up: bool, now: Time) {
         if !up {
             self.table.flush_port(port);
@@ -144,7 +143,7 @@ impl<T: FdbControl> Bridge<T> {
         }
     }
 
-    /// A frame that [`Decision::Bpdu`] was said of. One that is of no use is counted.
+    /// Processes a frame for which the decision was [`Decision::Bpdu`]. An unusable one is counted.
     pub fn take_bpdu(&mut self, port: PortNumber, frame: &[u8], counters: &Counters, now: Time) {
         let Some(tree) = &mut self.tree else { return counters.count_drop(DropReason::BpduIgnored) };
         match Bpdu::of_frame(frame) {
@@ -153,7 +152,7 @@ impl<T: FdbControl> Bridge<T> {
         }
     }
 
-    /// Does what is due in spanning tree.
+    /// Runs the timers of spanning tree that are due.
     pub fn advance(&mut self, now: Time) {
         if let Some(tree) = &mut self.tree {
             tree.stp.advance(now);
@@ -161,12 +160,12 @@ impl<T: FdbControl> Bridge<T> {
         self.perform();
     }
 
-    /// When [`Bridge::advance`] next has something to do.
+    /// When [`Bridge::advance`] must next be called.
     pub fn next_deadline(&self) -> Option<Time> {
         self.tree.as_ref()?.stp.next_deadline()
     }
 
-    /// The frame of the first BPDU that is to be transmitted, and the port.
+    /// The frame of the next BPDU to transmit, and its port.
     pub fn next_bpdu(&mut self) -> Option<(PortNumber, [u8; MIN_FRAME_LEN])> {
         let tree = self.tree.as_mut()?;
         let (port, bpdu) = tree.bpdus.pop_front()?;
@@ -185,7 +184,7 @@ impl<T: FdbControl> Bridge<T> {
         }
     }
 
-    /// Changes what a port does with frames. `false`: there is no such port.
+    /// Changes the state of a port. `false`: there is no such port.
     pub fn set_state(&mut self, port: PortNumber, state: PortState) -> bool {
         self.members.set_state(port, state)
     }
@@ -203,13 +202,14 @@ impl<T: FdbControl> Bridge<T> {
         self.members.join(vid, port, untagged)
     }
 
-    /// Ends a membership, and forgets the addresses that were learned by it. Whether there was one.
+    /// Ends a membership, and removes the addresses learned by it. Returns whether there was one.
     pub fn leave(&mut self, vid: Vid, port: PortNumber) -> bool {
         self.table.flush(|key, entry: FdbEntry| key.vlan() == Some(vid) && entry.port() == port);
         self.members.leave(vid, port)
     }
 
-    /// Enters an address that does not age. `false`: the table has as many as it may have, or there is no such port.
+    /// Adds an address that does not age. `false`: the table has the maximum number of such entries, or there is no
+    /// such port.
     pub fn set_fixed(&mut self, key: FdbKey, port: PortNumber, sticky: bool, now: Time) -> bool {
         self.members.get(port).is_some() && self.table.set_fixed(key, port, sticky, now)
     }

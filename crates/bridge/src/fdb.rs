@@ -1,10 +1,9 @@
-//! The forwarding database as the rules see it: keys, entries, the access to a table that the rules need, and the rule of
-//! learning (IEEE 802.1D-2004 section 7.8).
+//! The interface of the rules to the forwarding database: keys, entries, access to a table, and the rule of learning
+//! (IEEE 802.1D-2004 section 7.8).
 //!
 //! An entry is one word, so that a table that several threads read can hold it in one atomic: a reader sees the port,
-//! the flags and the age that belong together, and recording a hit is one store without a lock. Two of NetBSD's
-//! benign races end as they do there: of two ports from which one address is learned at the same time, one wins; of two
-//! time stamps, one remains.
+//! the flags and the age that belong together, and recording a hit is one store without a lock. Two races are benign,
+//! as in NetBSD: if two ports learn one address at the same time, one of them wins; of two time stamps, one remains.
 //!
 //! A change of the number of addresses of a port (a new address, an address that moves) goes through [`FdbWriter`], which
 //! requires exclusive use of the table: `&mut`, or a mutex. [`Fdb::learn`] obtains that and runs the rule, [`place`].
@@ -21,7 +20,7 @@ use crate::{PortNumber, Vid};
 pub struct FdbKey(u64);
 
 impl FdbKey {
-    /// The address in this VLAN; `None` on a bridge that does not look at tags.
+    /// The address in this VLAN; `None` on a bridge that ignores tags.
     #[inline]
     pub const fn new(address: MacAddr, vlan: Option<Vid>) -> FdbKey {
         let [a, b, c, d, e, f] = address.0;
@@ -59,7 +58,7 @@ impl FdbKey {
 /// The properties of an entry that do not change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct EntryFlags {
-    /// It does not age: the administrator entered it.
+    /// It does not age, because the administrator added it.
     pub fixed: bool,
     /// It keeps its port even if frames from the address arrive by another.
     pub sticky: bool,
@@ -162,7 +161,7 @@ pub struct LearnedSource {
     pub limit: Option<u32>,
 }
 
-/// What [`Fdb::learn`] did.
+/// The result of [`Fdb::learn`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Learned {
     /// Nothing: another thread has learned the same meanwhile, or the entry keeps its port.
@@ -199,23 +198,23 @@ pub trait FdbControl {
     /// there may be.
     fn set_fixed(&mut self, key: FdbKey, port: PortNumber, sticky: bool, now: Time) -> bool;
 
-    /// Removes the entries that `gone` names, of any kind, and returns how many.
+    /// Removes the entries of any kind for which `gone` is true, and returns their number.
     fn remove_where(&mut self, gone: impl Fn(FdbKey, FdbEntry) -> bool) -> usize;
 
-    /// Removes the entry of a key, of any kind. Whether there was one.
+    /// Removes the entry of a key, of any kind. Returns whether there was one.
     fn remove(&mut self, key: FdbKey) -> bool;
 
-    /// All entries, aged ones too, in no order; of a table that others change meanwhile each entry that is there all the
-    /// time.
+    /// All entries, including aged ones, in no order. If other threads change the table meanwhile, each entry that is
+    /// in it all the time is included.
     fn entries(&self) -> Vec<(FdbKey, FdbEntry)>;
 
     /// The time without frames from its address after which an entry ages out.
     fn ageing_time(&self) -> Duration;
 
-    /// Sets after what time entries age; those that are there too.
+    /// Sets the ageing time, for existing entries, too.
     fn set_ageing(&mut self, ageing: Duration);
 
-    /// Removes the dynamic entries that `gone` names and returns how many.
+    /// Removes the dynamic entries for which `gone` is true, and returns their number.
     fn flush(&mut self, gone: impl Fn(FdbKey, FdbEntry) -> bool) -> usize {
         self.remove_where(|key, entry| entry.is_dynamic() && gone(key, entry))
     }
@@ -230,13 +229,12 @@ pub trait FdbControl {
         self.flush(|key, _| key.vlan() == Some(vid))
     }
 
-    /// Removes all entries of a port, fixed ones too: the port is no more.
+    /// Removes all entries of a port, including fixed ones, because the port has been removed.
     fn forget_port(&mut self, port: PortNumber) -> usize {
         self.remove_where(|_, entry| entry.port() == port)
     }
 
-    /// Removes what has aged and returns how many entries. An entry that has aged is not used before either; this gives
-    /// back its place.
+    /// Removes the aged entries and returns their number. Aged entries are not used anyway; this frees their places.
     fn age(&mut self, now: Time) -> usize {
         let ageing = self.ageing_time();
         self.remove_where(|_, entry| entry.is_expired(now, ageing))
@@ -254,7 +252,7 @@ pub trait FdbWriter {
     /// Writes `new` over the entry `old` of a key.
     fn replace(&mut self, key: FdbKey, old: FdbEntry, new: FdbEntry);
 
-    /// What the table holds now.
+    /// The number of entries in the table.
     fn counts(&self, port: PortNumber) -> Counts;
 }
 

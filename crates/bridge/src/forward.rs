@@ -1,8 +1,8 @@
 //! The decision about one frame: the frame relay of IEEE 802.1D-2004 section 7.7 with the VLANs of 802.1Q section 8.6.
 //!
 //! [`forward`] looks addresses up, learns and decides; it moves no frame. The [`Decision`] has the port by which the frame
-//! leaves and the change to its tag, or says that the frame is flooded; [`Flood::egress`] then yields the ports. A frame
-//! between two known stations costs two look-ups, and visits no port but these two.
+//! leaves and the change to its tag, or states that the frame is flooded; [`Flood::egress`] then yields the ports. A
+//! frame between two known stations costs two look-ups, and visits no port but these two.
 
 use observe::{Counter, Counters, DropReason, Time};
 use wire::ethernet::{self, MacAddr, VlanTag};
@@ -14,7 +14,7 @@ use crate::port_set::WORD;
 use crate::storm::{FloodKind, Storm};
 use crate::vlan::{TagAction, Vid};
 
-/// A received frame, as far as forwarding reads it.
+/// The fields of a received frame that forwarding reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
     /// The port that received it.
@@ -87,7 +87,7 @@ impl Flood {
         self.kind
     }
 
-    /// The ports that it leaves by, in order. A port that is too narrow for the frame is left out and counted as
+    /// The ports by which it leaves, in order. A port whose MTU is too small for the frame is omitted and counted as
     /// [`DropReason::FrameTooLong`]; if there is no port at all, [`DropReason::BridgeNoPort`] is counted.
     #[inline]
     pub fn egress<'a>(self, members: &'a Members, counters: &'a Counters) -> FloodPorts<'a> {
@@ -253,7 +253,7 @@ fn to_one(
     Ok(ForwardedFrame { port, tag: Members::action(vlan, frame.tag, port) })
 }
 
-/// Counts what was learned; for a table that learns only after the decision.
+/// Counts a learned address; for a table that learns only after the decision.
 #[inline]
 pub fn count_learned(learned: Learned, counters: &Counters) {
     match learned {

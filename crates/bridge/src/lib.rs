@@ -6,7 +6,7 @@
 //! | `forward.rs` | [`forward`]: one frame, one [`Decision`]; the ports that a frame is flooded to |
 //! | `members.rs` | [`Members`]: ports, their configuration and state, their VLANs |
 //! | `port_set.rs` | [`PortSet`], [`PortNumber`] |
-//! | `vlan.rs` | [`Vlans`]; [`TagAction`]: what is done to a frame's tag |
+//! | `vlan.rs` | [`Vlans`]; [`TagAction`]: the change to a frame's tag |
 //! | `fdb.rs` | [`FdbKey`], [`FdbEntry`], the access to a table that the rules need ([`Fdb`], [`FdbWriter`]) and the control plane ([`FdbControl`]), the rule of learning |
 //! | `table.rs` | [`FdbTable`]: the forwarding database of one thread |
 //! | `storm.rs` | [`Storm`]: rate limits on the frames that a port floods |
@@ -32,8 +32,8 @@
 //!   for concurrent readers keeps it in an atomic. [`FdbTable`], for one thread, keeps it in a slot of open addressing.
 //!   Its entries move, so it does not suit concurrent readers; a table for those has entries that do not move, and
 //!   frees them a grace period after they were unlinked. Nothing here holds a reference to an entry.
-//! * **[`Bridge`] is the control plane**, generic over the table: all of one thread's bridge, or, where threads forward
-//!   with copies of its member list, what configures them.
+//! * **[`Bridge`] is the control plane**, generic over the table: it is the whole bridge of one thread, or configures
+//!   threads that forward with copies of its member list.
 //! * **[`Storm`] belongs to the thread that polls the port's queue**, and needs no exclusion.
 //!
 //! # What a frame costs

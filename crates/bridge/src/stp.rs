@@ -15,11 +15,11 @@
 //! | `stp/transmit.rs` | Port Transmit (17.26) |
 //! | `stp/detection.rs` | Port Protocol Migration (17.24), Bridge Detection (17.25) |
 //!
-//! The standard's protocol does not exclude a loop at every moment: among bridges that are cut off from the root and are
-//! linked in a loop, the old root's information may go round until it is too old (count to infinity; Elmeleegy, Cox and
-//! Ng, INFOCOM 2006), and close one meanwhile. No rule of another protocol is added against that.
+//! The standard's protocol does not prevent every transient loop: if bridges are cut off from the root and form a loop,
+//! the old root's information may circulate until it is too old (count to infinity; Elmeleegy, Cox and Ng, INFOCOM
+//! 2006), and meanwhile a loop may be closed. No rule of another protocol is added against that.
 //!
-//! Variables, conditions and states have the standard's names. Of one thread, as control plane.
+//! Variables, conditions and states have the standard's names. One thread uses it, as control plane.
 
 mod detection;
 mod information;
@@ -41,7 +41,7 @@ pub use self::port::Role;
 use self::port::StpPort;
 use crate::{PortNumber, PortState};
 
-/// What the bridge speaks (ForceProtocolVersion, 17.13.4).
+/// The protocol version of the bridge (ForceProtocolVersion, 17.13.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StpVersion {
     /// STP on all ports.
@@ -53,7 +53,7 @@ pub enum StpVersion {
 /// A bridge's configuration; defaults are those of tables 17-1 and 17-2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StpConfig {
-    /// What it speaks.
+    /// Its protocol version.
     pub version: StpVersion,
     /// A multiple of 4096; the bridge with the smallest becomes root.
     pub priority: u16,
@@ -63,7 +63,7 @@ pub struct StpConfig {
     pub hello: u8,
     /// Bridge Forward Delay in seconds, 4 to 30.
     pub forward_delay: u8,
-    /// Transmit Hold Count, 1 to 10: most BPDUs that a port sends in a second.
+    /// Transmit Hold Count, 1 to 10: the maximum number of BPDUs that a port sends in a second.
     pub hold_count: u8,
 }
 
@@ -87,7 +87,7 @@ impl fmt::Display for StpConfigError {
 impl core::error::Error for StpConfigError {}
 
 impl StpConfig {
-    /// Holds the values to their ranges, and to each other (17.14).
+    /// Checks the ranges of the values and their relations (17.14).
     ///
     /// # Errors
     /// The first invalid one.
@@ -119,27 +119,27 @@ impl StpConfig {
 /// A port's configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StpPortConfig {
-    /// A multiple of 16; of two ways that are as good, the smaller is taken.
+    /// A multiple of 16; of two paths with equal cost, the one with the smaller priority is used.
     pub priority: u8,
-    /// What the way by this port costs, 1 to 200,000,000; see [`path_cost`].
+    /// The cost of the path by this port, 1 to 200,000,000; see [`path_cost`].
     pub cost: u32,
     /// AdminEdge: no bridge is at the other end. Until a BPDU arrives the port forwards at once.
     pub admin_edge: bool,
-    /// AutoEdge: that no bridge is at the other end is found out, in 3 s.
+    /// AutoEdge: the port detects within 3 s whether no bridge is at the other end.
     pub auto_edge: bool,
     /// operPointToPointMAC: at most one other bridge is at the other end.
     pub point_to_point: bool,
 }
 
 impl Default for StpPortConfig {
-    /// For 1 Gb/s and full duplex.
+    /// The defaults for 1 Gb/s and full duplex.
     fn default() -> StpPortConfig {
         StpPortConfig { priority: 128, cost: path_cost(1000), admin_edge: false, auto_edge: true, point_to_point: true }
     }
 }
 
 impl StpPortConfig {
-    /// Holds the values to their ranges.
+    /// Checks the ranges of the values.
     ///
     /// # Errors
     /// The first invalid one.
@@ -152,7 +152,7 @@ impl StpPortConfig {
     }
 }
 
-/// The recommended path cost of a link of so many Mb/s (table 17-3).
+/// The recommended path cost of a link with this rate in Mb/s (table 17-3).
 pub const fn path_cost(megabits: u32) -> u32 {
     if megabits == 0 {
         return 200_000_000;
@@ -161,17 +161,17 @@ pub const fn path_cost(megabits: u32) -> u32 {
     if cost == 0 { 1 } else { cost }
 }
 
-/// What is to be done outside; in order.
+/// An action for the caller. Actions must be performed in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// The port does this with frames from now on.
+    /// Set the state of a port.
     State {
         /// Which.
         port: PortNumber,
-        /// What.
+        /// The state.
         state: PortState,
     },
-    /// Forget the addresses that were learned by the port.
+    /// Remove the addresses that were learned by the port.
     Flush {
         /// Which.
         port: PortNumber,
@@ -190,11 +190,11 @@ pub enum Effect {
 pub struct PortStatus {
     /// Its role.
     pub role: Role,
-    /// What it does with frames.
+    /// Its state.
     pub state: PortState,
     /// No bridge is at its other end.
     pub edge: bool,
-    /// It speaks RSTP.
+    /// It uses RSTP.
     pub rapid: bool,
 }
 
@@ -265,7 +265,7 @@ impl Stp {
     /// A BPDU has arrived. `false`: it is ignored, because there is no such port, it is down, or the configuration BPDU
     /// is the port's own (9.3.4).
     pub fn receive(&mut self, port: PortNumber, bpdu: &Bpdu, now: Time) -> bool {
-        // What was due before the BPDU arrived comes first.
+        // Timers that were due before the BPDU arrived come first.
         self.advance(now);
         let id = self.id;
         let Some(port) = self.port_at(port.index()) else { return false };
@@ -279,7 +279,7 @@ impl Stp {
         true
     }
 
-    /// Has the port test again whether the bridge at its other end uses RSTP (17.19.13).
+    /// Makes the port test again whether the bridge at its other end uses RSTP (17.19.13).
     pub fn check_migration(&mut self, port: PortNumber, now: Time) {
         let rstp = self.is_rstp();
         if let Some(port) = self.port_at(port.index()) {
@@ -288,7 +288,7 @@ impl Stp {
         self.advance(now);
     }
 
-    /// Does what is due at `now`. A time before the last counts as the last.
+    /// Runs the timers due at `now`. A time before the last one counts as the last one.
     pub fn advance(&mut self, now: Time) {
         let now = self.now.max(now);
         self.now = now;
@@ -316,13 +316,13 @@ impl Stp {
         }
     }
 
-    /// When [`Stp::advance`] next has something to do; `None`: not before something happens.
+    /// When [`Stp::advance`] must next be called; `None`: not before another event.
     pub fn next_deadline(&self) -> Option<Time> {
         let deadlines = self.ports().filter(|port| port.enabled).flat_map(StpPort::deadlines);
         deadlines.filter(|deadline| *deadline > self.now).min()
     }
 
-    /// The first thing to be done outside that was not taken yet.
+    /// Takes the next action for the caller.
     pub fn next_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
     }
@@ -337,12 +337,12 @@ impl Stp {
         self.root_priority.root
     }
 
-    /// What the way to the root costs; 0 for the root.
+    /// The cost of the path to the root; 0 for the root.
     pub fn root_cost(&self) -> u32 {
         self.root_priority.cost
     }
 
-    /// The way to the root; `None`: this is the root.
+    /// The Root Port; `None`: this is the root.
     pub fn root_port(&self) -> Option<PortNumber> {
         self.root_port
     }

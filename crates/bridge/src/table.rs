@@ -17,8 +17,8 @@ pub struct FdbConfig {
     /// Most dynamic entries, at least 1. When the table is full, frames to addresses that are not in it are flooded, not
     /// dropped. There may be as many fixed entries besides.
     pub capacity: u32,
-    /// After what time an address from which nothing is heard is forgotten, 10 s to 1,000,000 s (IEEE 802.1D-2004 table
-    /// 7-5; not checked).
+    /// Time without frames after which an address is removed, 10 s to 1,000,000 s (IEEE 802.1D-2004 table 7-5; not
+    /// checked).
     pub ageing: Duration,
     /// The key of the hash: random, and secret.
     pub seed: u64,
@@ -69,7 +69,7 @@ impl FdbTable {
         (self.dynamic + self.fixed) as usize
     }
 
-    /// Whether there is none.
+    /// Whether the table is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -98,7 +98,7 @@ impl FdbTable {
         at
     }
 
-    /// Empties a slot, and moves up the entries that are found by way of it.
+    /// Empties a slot, and moves up the entries whose search passes through it.
     fn remove_at(&mut self, mut hole: usize) {
         let mask = self.slots.len() - 1;
         self.count(FdbEntry::from_bits(self.slots[hole].entry), false);
@@ -118,7 +118,7 @@ impl FdbTable {
         self.slots[hole] = EMPTY;
     }
 
-    /// Counts an entry that comes or goes.
+    /// Counts an entry that is added or removed.
     fn count(&mut self, entry: FdbEntry, comes: bool) {
         let adjust = |n: &mut u32| *n = if comes { *n + 1 } else { *n - 1 };
         if !entry.is_dynamic() {
@@ -143,7 +143,8 @@ impl FdbControl for FdbTable {
         while at < self.slots.len() {
             let FdbSlot { key, entry } = self.slots[at];
             match FdbKey::from_bits(key) {
-                // What moves up is looked at next; from behind the end comes only what was looked at and stays.
+                // The entry that moves up is examined next; entries that wrap around from the end were examined already
+                // and stay.
                 Some(key) if gone(key, FdbEntry::from_bits(entry)) => {
                     self.remove_at(at);
                     removed += 1;

@@ -1,5 +1,5 @@
-//! Learning, ageing, flooding and the options of ports: sentences of IEEE 802.1D-2004 clause 7, and what iproute2's
-//! `bridge` says of the options of Linux's bridge.
+//! Learning, ageing, flooding and the options of ports: sentences of IEEE 802.1D-2004 clause 7, and of the manual of
+//! iproute2's `bridge` about the options.
 
 mod support;
 
@@ -58,7 +58,7 @@ fn groups_are_flooded_by_their_kind_of_port() {
     assert_eq!(world.ports(0, station(1), station(9)), Ok(vec![2, 3, 4]));
     assert_eq!(world.ports(0, station(1), GROUP), Ok(vec![1, 3, 4]));
     assert_eq!(world.ports(0, station(1), MacAddr::BROADCAST), Ok(vec![1, 2, 4]));
-    // A port that is not flooded gets what is for a station behind it.
+    // A port that is not flooded still gets frames for a station behind it.
     world.ports(1, station(9), GROUP).unwrap();
     assert_eq!(world.ports(0, station(1), station(9)), Ok(vec![1]));
 }

@@ -1,4 +1,4 @@
-//! The table against a map, and flooding against a look at each port.
+//! The table compared with a map, and flooding compared with a check of each port.
 
 mod support;
 
@@ -39,7 +39,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the table should hold: port, fixed, sticky, last heard.
+/// The expected content of the table: port, fixed, sticky, time of the last frame.
 type Model = HashMap<u32, (u16, bool, bool, Time)>;
 
 const CAPACITY: u32 = 24;
@@ -62,7 +62,7 @@ fn model_learn(model: &mut Model, station: u32, from: u16, now: Time) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// After any steps the table finds what the map has, counts as the map does, and nothing else is in it.
+    /// After any steps the table has exactly the entries of the map, and the same counts.
     #[test]
     fn the_table_is_a_map_with_shares(steps in proptest::collection::vec(step(), 1..300), seed: u64) {
         let mut table = FdbTable::new(FdbConfig { capacity: CAPACITY, ageing: AGEING, seed });
@@ -119,7 +119,7 @@ proptest! {
         prop_assert!(entry.age(later).abs_diff(expected) <= Duration::from_millis(17));
     }
 
-    /// A flooded frame leaves by exactly the ports that the rules, asked port by port, allow.
+    /// A flooded frame leaves by exactly the ports that the rules allow when applied port by port.
     #[test]
     fn a_flood_leaves_by_the_ports_that_may(
         ports in proptest::collection::vec(any::<(bool, bool, bool, bool, bool)>(), 1..150), from: prop::sample::Index,

@@ -297,7 +297,8 @@ fn transmission_is_held_back() {
     assert_eq!([1000, 2000].map(propose), [1, 1]);
 }
 
-/// 17.31: after a change all bridges forget what they learned by other ports than the one the news came by.
+/// 17.31: after a change all bridges remove the addresses learned by ports other than the one that received the
+/// notification.
 #[test]
 fn a_topology_change_flushes_every_bridge() {
     for (config, least) in [(StpConfig::default(), Duration::from_millis(100)), (stp(), seconds(52))] {
@@ -313,7 +314,7 @@ fn a_topology_change_flushes_every_bridge() {
         lans.settle(seconds(120));
         assert_eq!(lans.check(), Ok(()));
         for bridge in 0..5 {
-            // A bridge whose one other port is the one that failed forgets that port.
+            // A bridge whose only other port is the failed one removes the addresses of that port.
             let flushed: Vec<_> = lans.flushes.iter().filter(|flush| flush.1 == bridge).collect();
             assert!(flushed.iter().any(|flush| flush.0.since(start) <= least), "bridge {bridge}: {flushed:?}");
         }
@@ -374,9 +375,9 @@ proptest! {
     /// failed and come back; and at no moment do the ports that forward close a loop, as long as no bridge is cut off
     /// from the root.
     ///
-    /// Of one that is cut off the standard does not say so: what is left of the old root's information may go round until
-    /// it is too old (count to infinity), and close a loop meanwhile (Elmeleegy, Cox and Ng, INFOCOM 2006). Then it is
-    /// held to come to rest.
+    /// The standard does not guarantee this for a part that is cut off: the old root's information may circulate until
+    /// it is too old (count to infinity), and a loop may be closed meanwhile (Elmeleegy, Cox and Ng, INFOCOM 2006).
+    /// Then it is held to come to rest.
     #[test]
     fn any_network_becomes_a_tree(network in network()) {
         let mut lans = build(&network);

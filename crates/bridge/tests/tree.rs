@@ -1,4 +1,4 @@
-//! A bridge with spanning tree: what the tree says of a port is what the port does with frames.
+//! A bridge with spanning tree: each port treats frames according to its state in the tree.
 
 mod support;
 
@@ -48,14 +48,14 @@ fn a_port_forwards_when_the_tree_says_so() {
     let until = Time::from_secs(1022);
     pass(&mut world, until);
     assert_eq!(world.ports(0, station(1), MacAddr::BROADCAST), Ok(vec![1]));
-    // A port that goes down discards, and forgets.
+    // A port that goes down discards frames, and its addresses are removed.
     world.bridge.set_up(port(0), false, world.now);
     assert!(world.bridge.table().is_empty());
     assert_eq!(world.ports(1, station(2), MacAddr::BROADCAST), Ok(vec![]));
 }
 
-/// 17.10: a proposal from a better bridge is agreed to at once, after the other port has been blocked; 17.31: and what was
-/// learned is forgotten.
+/// 17.10: a proposal from a better bridge is agreed to at once, after the other port has been blocked; 17.31: and the
+/// learned addresses are removed.
 #[test]
 fn a_proposal_is_agreed_to_when_the_other_port_is_blocked() {
     let mut world = world();
@@ -77,7 +77,7 @@ fn a_proposal_is_agreed_to_when_the_other_port_is_blocked() {
         "{answers:?}"
     );
     assert_eq!(world.bridge.tree().unwrap().root().0, 1);
-    // The neighbour says that the topology has changed: what was learned by the other port is forgotten.
+    // The neighbour announces a topology change: the addresses learned by the other port are removed.
     (better.proposal, better.topology_change) = (false, true);
     let until = Time::from_secs(1060);
     pass(&mut world, until);

@@ -33,7 +33,7 @@ fn plain(id: u16) -> VlanTag {
     VlanTag { priority: 0, drop_eligible: false, id }
 }
 
-/// 6.9: a frame without a tag gets the PVID's VLAN; 8.8.2: the untagged set says how it leaves.
+/// 6.9: a frame without a tag gets the PVID's VLAN; 8.8.2: the untagged set determines whether it leaves without a tag.
 #[test]
 fn an_untagged_frame_is_of_the_ports_vlan_and_is_tagged_where_that_is_asked() {
     let mut world = world();
@@ -52,7 +52,8 @@ fn a_tagged_frame_loses_its_tag_where_that_is_asked() {
     assert_eq!(actions(&mut world, 3, tag(20)), Ok(vec![(0, TagAction::Keep), (2, TagAction::Pop)]));
 }
 
-/// 6.9: a priority tag names no VLAN; 9.6: what leaves tagged has the VLAN's identifier, and the priority stays.
+/// 6.9: a priority tag names no VLAN; 9.6: a frame that leaves tagged has the VLAN's identifier, and the priority
+/// stays.
 #[test]
 fn a_priority_tagged_frame_is_of_the_ports_vlan() {
     let mut world = world();

@@ -2,8 +2,8 @@
 //! that is hardest to write, a bounded queue that a receiver can sleep on and that any thread can wake, is done.
 //!
 //! The receiving end is an [`RxQueue`], and goes into a [`QueuePair`](crate::QueuePair) as it is. The sending end
-//! belongs to what delivers frames: the transmit queue at the other end of a link in memory, or a thread that reads
-//! frames from somewhere else.
+//! belongs to the source of the frames: the transmit queue at the other end of a link in memory, or a thread that reads
+//! frames from another source.
 
 use std::fmt;
 use std::sync::Arc;

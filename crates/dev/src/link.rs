@@ -72,7 +72,8 @@ impl<P: Platform> Notify for Notifier<P> {
     }
 }
 
-/// Wakes the receivers in a set. Numbers beyond the receivers are ignored. Usually none sleeps, and nothing is called.
+/// Wakes the receivers in a set. Numbers beyond the receivers are ignored. Usually no receiver sleeps, and nothing is
+/// called.
 #[inline]
 fn notify<P: Platform>(doorbells: &[Arc<RxDoorbell<P>>], dirty: &BitSet) {
     if dirty.is_empty() {

@@ -226,7 +226,7 @@ struct Limits {
 }
 
 impl Limits {
-    /// Validates one frame and completes what the receiver's port will not do.
+    /// Validates one frame and completes the offload work that the receiver's port does not accept.
     #[inline]
     fn admit(&self, frame: &mut PktBuf) -> Result<(), DropReason> {
         let len = frame.len();

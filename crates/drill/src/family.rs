@@ -31,8 +31,8 @@ impl Family {
         settings.iter().rev().find(|setting| setting.name == "ip_version")?.value.parse().ok()
     }
 
-    /// The family in which a script with the declaration `said` runs if `self` is requested. A script for IPv4 is about
-    /// IPv4's packets, which sockets with mapped addresses exchange as well.
+    /// The family in which a script with the declaration `said` runs if `self` was requested. A script for IPv4 is
+    /// about IPv4's packets, which sockets with mapped addresses exchange as well.
     pub fn with(self, said: Option<Family>) -> Family {
         match (said, self) {
             (None, asked) => asked,

@@ -1,11 +1,11 @@
 //! One order for traces that several architectures may produce in different orders.
 //!
 //! When the clock moves, timers of several connections may expire at one instant. RFC 9293 orders the segments of one
-//! connection and says nothing about the order between connections. One timer wheel serves all connections under `up`;
-//! each cell has its own under `connp-t`, `conn-thread`, `connp-l`, `squeue` and `shared-nothing`, and cells of a running
-//! stack are served by threads that do not wait for each other. So the architectures would have to order connections at every tick, at a
-//! cost, only for the comparison. The comparison therefore orders such frames itself: by connection, and within a connection as
-//! they were sent.
+//! connection and does not define an order between connections. One timer wheel serves all connections under `up`; each
+//! cell has its own under `connp-t`, `conn-thread`, `connp-l`, `squeue` and `shared-nothing`, and cells of a running
+//! stack are served by threads that do not wait for each other. So the architectures would have to order connections at
+//! every tick, at a cost, only for the comparison. The comparison therefore orders such frames itself: by connection,
+//! and within a connection as they were sent.
 //!
 //! Only these frames are reordered. Frames that follow a packet or a call of the script are compared in the order in
 //! which they were sent, also if several connections send at one instant.

@@ -81,7 +81,7 @@ impl Drop for StackThreads {
 ///         .build()?;
 ///     assert_eq!(stack.architecture(), architecture);
 /// }
-/// // What is wrong is said when the stack is built.
+/// // An invalid value is reported when the stack is built.
 /// assert!(Stack::builder().architecture("none-such").build().is_err());
 /// # Ok(())
 /// # }
@@ -137,16 +137,16 @@ impl Stack {
         Builder { config, architecture: Ok(arch), knobs: Vec::new(), interfaces: Vec::new(), device_gone: None }
     }
 
-    /// The architecture that it runs under.
+    /// The current architecture.
     pub fn architecture(&self) -> Architecture {
         self.inner.stack.architecture()
     }
 
-    /// Has it run under another architecture from now on: an [`Architecture`], or its name. Returns for how long calls
-    /// had to wait, at most.
+    /// Switches the running stack to another architecture: an [`Architecture`], or its name. Returns the longest time
+    /// that a call may have waited.
     ///
-    /// Nothing of it is visible but that pause: no byte is lost or repeated, no connection is reset, no call fails, and
-    /// listeners, datagrams, timers, handlers and pollers go on. Waits for the receive threads; a stack that is polled
+    /// Only this pause is visible: no byte is lost or repeated, no connection is reset, no call fails, and listeners,
+    /// datagrams, timers, handlers and pollers continue. Waits for the receive threads; a stack that is polled
     /// ([`Builder::build_polled`]) is switched by the thread that polls, or while that thread polls. Any thread.
     ///
     /// ```
@@ -173,9 +173,9 @@ impl Stack {
     /// ```
     ///
     /// # Errors
-    /// The name is unknown; or see [`SwitchRefused`](crate::error::SwitchRefused): another thread switches, the calling
-    /// thread runs a handler or is being told of readiness, a thread that owns a polled stack does not poll, the null
-    /// lock was chosen, or the stack was switched a thousand times. The stack goes on as it was.
+    /// The name is unknown; or see [`SwitchRefused`](crate::error::SwitchRefused): another thread is switching, the
+    /// calling thread runs a handler or a notification of readiness, the thread that owns a polled stack does not poll,
+    /// the null lock was chosen, or the stack was switched a thousand times. The stack is unchanged then.
     pub fn set_architecture<A>(&self, architecture: A) -> Result<Duration, SetArchitectureError>
     where
         A: TryInto<Architecture>,

@@ -450,7 +450,7 @@ impl ConnectionError {
         self.peer
     }
 
-    /// What TCP says.
+    /// TCP's error.
     pub fn error(&self) -> TcpError {
         self.error
     }

@@ -1,9 +1,9 @@
 //! Handlers: servers and clients that run where their data arrives.
 //!
-//! A [`Handler`] belongs to one connection. The thread that processes the connection's segments calls it, and what it
-//! sends leaves with the acknowledgement of what it was given: no thread is woken, no call is made, no data is copied on
-//! the way in. [`Stack::serve`] gives each connection of a port a handler, [`Connect::start_with_handler`] one that is
-//! being opened.
+//! A [`Handler`] belongs to one connection. The thread that processes the connection's segments calls it, and data that
+//! it sends leaves together with the acknowledgement of the received data: no thread is woken, no call is made, no
+//! received data is copied. [`Stack::serve`] gives each connection of a port a handler, [`Connect::start_with_handler`]
+//! one that is being opened.
 //!
 //! ```
 //! use heddle::device::PktBuf;
@@ -11,17 +11,11 @@
 //! use heddle::{Interface, Stack, TcpStream, mem};
 //! use std::io::{Read, Write};
 //!
-//! /// Returns what it is given.
-//! struct Echo;
+//! /// Returns the data that it receives. struct Echo;
 //!
 //! impl Handler for Echo {
 //!     fn on_data(&mut self, conn: &mut Conn<'_>, data: PktBuf) {
-//!         // A client that reads what it is sent leaves room.
-//!         if conn.send(&data) != Ok(data.len()) {
-//!             conn.abort();
-//!         }
-//!     }
-//! }
+//!         // If the client reads, there is room. if conn.send(&data) != Ok(data.len()) { conn.abort(); } } }
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let (a, b) = mem::pair(mem::MemConfig::default());
@@ -45,8 +39,8 @@
 //!   refused with [`io::ErrorKind::Deadlock`](std::io::ErrorKind::Deadlock): depending on the
 //!   [architecture](crate::Properties::handlers) a handler runs while a part of the stack is held. For the same reason a
 //!   callback should be short: it delays every connection of that part.
-//! * What a handler does to another connection is a message ([`Conn::post`]) to that one's handler, on whatever thread it
-//!   runs. `examples/proxy.rs` joins two connections in this way.
+//! * To act on another connection, a handler sends a message ([`Conn::post`]) to that connection's handler, which may
+//!   run on any thread. `examples/proxy.rs` joins two connections in this way.
 //! * A panic in a handler resets its connection and no other; see [`Stack::failures`].
 
 use std::fmt;
@@ -87,7 +81,7 @@ pub trait Handler: Send + 'static {
         conn.close();
     }
 
-    /// There is room again, after a send that was not taken whole.
+    /// There is room again, after a send that was accepted only in part.
     fn on_writable(&mut self, _conn: &mut Conn<'_>) {}
 
     /// The time that [`Conn::set_timer`] set has passed.

@@ -60,15 +60,15 @@
 //! | sockets for tasks | `tokio`, `futures` |
 //! | a stack without threads of its own, in virtual time | [`Builder::build_polled`], [`VirtualClock`] |
 //! | TCP's parameters, by field or by the name of Linux's sysctl | [`config`], [`Builder::knob`], [`Stack::set_knob`] |
-//! | what a connection does, and what was counted | [`TcpStream::status`], [`TcpStream::info`], [`Stack::stats`] |
+//! | the state of a connection, and counters | [`TcpStream::status`], [`TcpStream::info`], [`Stack::stats`] |
 //! | errors | [`error`] |
 //!
 //! # Architectures
 //!
 //! An architecture is chosen by name, as in `architecture("connp-l")`, and changes nothing in the results: every test of
 //! this crate runs under each. Without a choice the stack takes [`Architecture::default`]. A name may have a parameter
-//! (`connp-l:64`: 64 groups of connections); [`Architecture::all`] lists them, and [`Architecture::describe`] says what
-//! each is.
+//! (`connp-l:64`: 64 groups of connections); [`Architecture::all`] lists them, and [`Architecture::describe`] describes
+//! each.
 //!
 //! ```
 //! for architecture in heddle::Architecture::all() {

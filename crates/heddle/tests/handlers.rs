@@ -1,5 +1,5 @@
-//! Handlers over the library, with all threads of the stacks: the handlers of the examples, under every architecture and
-//! over both families; and what a handler must not do.
+//! Handlers over the library, with all threads of the stacks: the handlers of the examples, under every architecture
+//! and over both families; and calls that a handler must not make.
 
 mod pair;
 
@@ -20,7 +20,7 @@ use pair::{pattern, stacks};
 /// A listener of `a` and the address of a server at `b`, over each family.
 const FAMILIES: [[&str; 2]; 2] = [["10.0.0.1:0", "10.0.0.2:0"], ["[fd00::1]:0", "[fd00::2]:0"]];
 
-/// Sends `data` while it reads, and ends the stream; what comes back until the peer ends it.
+/// Sends `data` while it reads, and ends the stream; returns the data received until the peer ends it.
 fn exchange(stream: TcpStream, data: &[u8]) -> Vec<u8> {
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -44,7 +44,7 @@ fn an_echo_returns_more_than_any_buffer_holds(arch: Architecture) {
     }
 }
 
-/// Opens the connections that clients' sides ask for, each to `to`.
+/// Opens the connections that the clients' sides request, each to `to`.
 fn join(stack: Stack, to: SocketAddr) -> mpsc::Sender<HandlerRef> {
     let (ask, asked) = mpsc::channel::<HandlerRef>();
     std::thread::spawn(move || {
@@ -55,7 +55,7 @@ fn join(stack: Stack, to: SocketAddr) -> mpsc::Sender<HandlerRef> {
     ask
 }
 
-/// The proxy of `examples/proxy.rs`: what A's handler gets is sent on B, in whichever cell that is, and back.
+/// The proxy of `examples/proxy.rs`: the data of A's handler is sent on B, whose cell may be another one, and back.
 #[every_arch]
 fn a_proxy_joins_connections_of_different_cells(arch: Architecture) {
     let (a, b) = stacks(arch);
@@ -91,7 +91,7 @@ fn a_proxy_without_a_server_resets_its_client(arch: Architecture) {
     }
 }
 
-/// Tries what a handler must not do, and sends what it was told.
+/// Makes calls that a handler must not make, and sends the errors.
 struct Offender {
     stack: Stack,
     stream: TcpStream,
@@ -117,7 +117,7 @@ impl Handler for Offender {
     }
 }
 
-/// One sentence says so, and nothing hangs.
+/// The call fails with one sentence, and no thread hangs.
 #[every_arch]
 fn blocking_in_a_handler_is_an_error(arch: Architecture) {
     let (a, b) = stacks(arch);

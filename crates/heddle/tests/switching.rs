@@ -1,6 +1,6 @@
 //! A stack is switched through all architectures while threads use it: streams over IPv4 and IPv6 that stay open,
 //! connections that are opened and closed all the time, datagrams, echo requests. No call fails, no byte is lost,
-//! altered or repeated, no connection is reset; and after each switch every thread gets on.
+//! altered or repeated, no connection is reset; and after each switch every thread makes progress.
 //!
 //! In virtual time, with faults on the link, and for every pair: `stack/tests/live_switching`.
 
@@ -23,15 +23,15 @@ const HOSTS: [&str; 2] = ["10.0.0.1", "[fd00::1]"];
 /// Bytes of a stream's turn: more than the ring of a channel holds.
 const TURN: usize = 100_000;
 const SHORT: usize = 500;
-/// How often the thread that accepts looks whether all clients have ended.
+/// Interval at which the accepting thread checks whether all clients have ended.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What the threads do until they are told to stop, and how far each has got.
+/// The work of the threads until they must stop, and the progress of each.
 struct Load {
     stop: AtomicBool,
     turns: Mutex<Vec<usize>>,
     turned: Condvar,
-    /// Threads that connect, and have not ended. What they have connected is to be accepted, although they are told to stop
+    /// Threads that connect and have not ended. Their connections must be accepted even if the threads must stop
     /// meanwhile.
     clients: AtomicUsize,
 }
@@ -89,7 +89,7 @@ fn answer(load: &Load, listener: &TcpListener) {
     });
 }
 
-/// Sends a pattern while another thread reads what comes back.
+/// Sends a pattern while another thread reads the echo.
 fn exchange(stream: &TcpStream, seed: usize, length: usize) {
     let sent = pair::pattern(seed, length);
     thread::scope(|threads| {
@@ -195,7 +195,7 @@ fn threads_go_on_while_the_stack_is_switched(arch: Architecture) {
     });
 }
 
-/// Two stacks that are switched at the same time, each by several threads: one of them at a time is the one that does.
+/// Two stacks are switched at the same time, each by several threads; only one of these can switch at a time.
 #[test]
 fn threads_that_switch_at_once_exclude_each_other() {
     let (server, client) = pair::stacks(Architecture::default());

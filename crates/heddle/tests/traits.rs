@@ -1,4 +1,4 @@
-//! The traits that a user of the library expects of its types, checked when this compiles, and what errors say.
+//! The traits that a user of the library expects of its types, checked when this compiles, and the texts of errors.
 
 use std::error::Error;
 use std::fmt::{Debug, Display};

@@ -1,4 +1,4 @@
-//! What is recorded for the documents is what the code does: the walk in docs/walk.txt, the pictures and costs in
+//! The recordings in the documents match the code: the walk in docs/walk.txt, the pictures and costs in
 //! docs/architectures. `UPDATE_SNAPSHOTS=1` writes them again.
 
 #[path = "walk/pages.rs"]

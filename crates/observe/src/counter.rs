@@ -435,7 +435,8 @@ mod tests {
         assert_eq!(block.get(Counter::PacketsIn), 40_000);
     }
 
-    /// What one segment counts lies on one line, whatever it is: data, an acknowledgement, or one that is sent.
+    /// The counters of one segment are on one line, for each kind of segment: data, an acknowledgement, or one that is
+    /// sent.
     #[test]
     fn every_counter_has_a_place_and_a_segment_counts_on_one_line() {
         let block = Counters::new();

@@ -1,6 +1,6 @@
 //! Heddle's measurements: time stamps, counters and reasons for drops.
 //!
-//! This crate declares what is measured. Every counter and every drop reason is declared exactly once, with its
+//! This crate declares the measured quantities. Every counter and every drop reason is declared exactly once, with its
 //! description ([`Counter`], [`DropReason`]); tables, reports and the control plane iterate over those declarations and
 //! never repeat a name.
 //!

@@ -121,9 +121,9 @@ impl MachineHandle {
         })
     }
 
-    /// A call that may block, as one request: once the calling thread is seen asleep, the call has begun, and later
-    /// requests come after it. It waits within `limit`. `attempt` is repeated until it returns a result; its flag is
-    /// true once the time is over.
+    /// A call that may block, as one request: once the calling thread sleeps, the call has begun, and later requests
+    /// come after it. It waits within `limit`. `attempt` is repeated until it returns a result; its flag is true once
+    /// the time is over.
     pub(crate) fn call<T: Send + 'static>(
         &self,
         limit: Limit,

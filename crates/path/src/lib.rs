@@ -12,7 +12,7 @@
 //! | `dirty.rs` | [`Dirty`]: queues that were given frames, and receivers to be notified |
 //!
 //! # What may never happen
-//! A protocol rule in this crate: it does not even know IP addresses. A frame is lost without a counted reason. A
+//! A protocol rule in this crate: it does not even use IP addresses. A frame is lost without a counted reason. A
 //! receiver is notified with a lock held.
 
 #![forbid(unsafe_code)]

@@ -81,7 +81,7 @@ struct Blocked<W> {
     queue: VecDeque<(u64, W)>,
     /// Their numbers.
     numbers: HashSet<u64>,
-    /// How often there was room for a frame, but not for a turn, since a sender was named.
+    /// How many times there was room for a frame, but not for a turn, since a sender was named.
     passed_over: u32,
 }
 

@@ -81,13 +81,12 @@ impl Vector {
         Vector { frames, headers, followed: 0, framing: Framing::Ethernet, spared: 0 }
     }
 
-    /// Receives no more than `most` frames at once from now on, which are 1 to [`VECTOR_LEN`]: what lies outside is
-    /// taken for the nearer bound.
+    /// Receives no more than `most` frames at once from now on; a value outside 1 to [`VECTOR_LEN`] is clamped.
     pub fn limit(&mut self, most: usize) {
         self.spared = VECTOR_LEN - most.clamp(1, VECTOR_LEN);
     }
 
-    /// How many frames it receives at once, at most.
+    /// The maximum number of frames that it receives at once.
     #[inline]
     pub fn most(&self) -> usize {
         VECTOR_LEN - self.spared

@@ -229,7 +229,8 @@ fn what_is_sent_while_another_thread_has_the_queue_waits_for_that_thread() {
     assert!(!queue.drain(), "once");
 }
 
-/// The claimant's next frame finds no room, because what was left for it has come first: the receiver of that is notified.
+/// The claimant's next frame finds no room, because a frame left for it comes first: the receiver of that frame is
+/// notified.
 #[test]
 fn the_receiver_of_what_was_left_is_notified_though_the_next_frame_waits() {
     let mut bench = bench(1, 0);

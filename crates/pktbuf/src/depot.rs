@@ -43,7 +43,7 @@ pub(crate) struct Shelves {
 }
 
 impl Shelves {
-    /// Takes all blocks out, and returns how many of them nobody has needed since the last call.
+    /// Takes all blocks out, and returns how many of them were not needed since the last call.
     pub(crate) fn take_all(&mut self) -> (Magazine, usize) {
         self.note_least();
         let mut blocks = core::mem::take(&mut self.loose);
@@ -64,7 +64,7 @@ impl Shelves {
         self.least = self.least.min(self.blocks());
     }
 
-    /// How many blocks lie here.
+    /// The number of blocks in the depot.
     pub(crate) fn blocks(&self) -> usize {
         // All magazines are equally full.
         self.full.first().map_or(0, Vec::len) * self.full.len() + self.loose.len()

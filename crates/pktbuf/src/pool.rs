@@ -9,8 +9,8 @@
 //! blocks that another needs. Pressure ends when the depot is well filled again or the limit is changed.
 //!
 //! **Giving memory back.** [`trim`] frees slabs all of whose blocks lie in the depot: no magazine, buffer or thread has
-//! one of them. It frees no more than nobody has needed since the last trim, so that a load that comes and goes within
-//! that time does not allocate again and again.
+//! one of them. It frees only blocks that were not needed since the last trim, so that a load that varies within that
+//! time does not allocate again and again.
 //!
 //! **Counting.** Each thread counts its allocations minus its releases in a cell of its own, which outlives the thread;
 //! the sum over all cells is exact when no thread is inside the pool.
@@ -187,9 +187,9 @@ pub(crate) fn grow(class: SizeClass, into: &mut Magazine) -> bool {
     true
 }
 
-/// Gives memory back to the system that a peak has left behind: slabs whose blocks are all free and in no thread's
-/// magazines, but for a few, and no more than was unused since the last call. Returns the bytes. The calling thread's
-/// magazines are emptied; those of other threads keep a block of each of so many slabs at most as they have room for.
+/// Returns memory of an earlier peak to the system: slabs whose blocks are all free and in no thread's magazines,
+/// except a few, and no more than was unused since the last call. Returns the bytes. The calling thread's magazines are
+/// emptied; those of other threads keep a block of each of so many slabs at most as they have room for.
 ///
 /// To be called every few seconds, by any thread; other threads find the depots empty for that time.
 pub fn trim() -> usize {

@@ -1,5 +1,5 @@
-//! Memory that a peak of packet buffers has left behind is given back, and no more than nobody has needed since. In a
-//! process of its own, because the pool is the process's.
+//! The memory of an earlier peak of packet buffers is returned to the system, and only memory that was not needed
+//! since. In a process of its own, because the pool is the process's.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -34,7 +34,8 @@ fn intact(buffers: &[PktBuf], every: usize, capacity: usize) -> bool {
         .all(|(n, buffer)| buffer.len() == capacity && buffer.iter().all(|b| *b == (n * every) as u8))
 }
 
-/// What remains: for each class the slabs that are kept, and those that other threads of the test program have begun.
+/// The memory that remains: for each class the slabs that are kept, and those that other threads of the test program
+/// have begun.
 const LEFT: usize = 4 << 20;
 
 #[test]

@@ -44,15 +44,15 @@ pub trait InjectedFault: Copy + Default + Debug + Send + Sync + 'static {
     fn makes(_mistake: PlantedMistake) -> bool {
         false
     }
-    /// Not a fault: what the platform knows of a thread, where the one below it knows nothing.
+    /// Not a fault: the platform's answer about the state of a thread, if the platform below has none.
     fn runs(_thread: usize) -> Option<bool> {
         None
     }
-    /// Not a fault: sees what the platform is told.
+    /// Not a fault: observes the reports to the platform.
     fn sees(_told: LockNotice) {}
 }
 
-/// What a platform is told by a lock.
+/// A lock's report to the platform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockNotice {
     /// A waiter spins.

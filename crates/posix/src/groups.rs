@@ -1,7 +1,7 @@
 //! Multicast of a datagram socket: the groups that it is in, and how its datagrams to groups leave, with the rules and
 //! error numbers of ip(7) and ipv6(7).
 //!
-//! What is set before the socket is bound is checked at once and kept; the host joins the groups when the socket is
+//! A setting before the socket is bound is checked at once and kept; the host joins the groups when the socket is
 //! bound, before which it could not receive. Closing the socket leaves them.
 
 use std::net::{IpAddr, Ipv4Addr};

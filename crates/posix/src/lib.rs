@@ -173,7 +173,7 @@ impl From<ConnectRefused> for Errno {
             ConnectRefused::NoBuffer => Errno::ENOBUFS,
             ConnectRefused::NetworkDown => Errno::ENETDOWN,
             ConnectRefused::Fault => Errno::ECONNABORTED,
-            // A reason that this layer has not met yet: what Linux says where it has no better name.
+            // A reason that this layer does not know: Linux's error for unspecified cases.
             _ => Errno::ENETUNREACH,
         }
     }

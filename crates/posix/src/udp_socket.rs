@@ -245,7 +245,7 @@ impl<P: Platform> UdpDescription<P> {
         }
     }
 
-    /// `setsockopt`. What this layer knows of other sockets and has no meaning here is taken and has no effect.
+    /// `setsockopt`. Options that exist for other sockets and have no meaning here are accepted without effect.
     pub(crate) fn set_option(&self, stack: &Stack<P>, level: i32, name: i32, value: &OptionValue) -> Result<(), Errno> {
         if level == libc::IPPROTO_IPV6 && !self.v6 {
             return Err(Errno::ENOPROTOOPT);

@@ -1,9 +1,9 @@
 //! One frame through a bridge, to be counted: a station behind port 0 sends to one behind port 1, both known. One thread, a
 //! fixed time, devices in memory, so that every run executes the same instructions.
 //!
-//! `frame EXCLUSION ROUNDS` forwards ROUNDS times a burst of 64-byte frames and prints how many frames that were. Exactly the
-//! polls of the bridge run inside [`counted`]: `cargo xtask instructions --bridge` has callgrind collect in that function only,
-//! and writes by function where a frame's instructions go, into `docs/bridge.md`.
+//! `frame EXCLUSION ROUNDS` forwards ROUNDS times a burst of 64-byte frames and prints how many frames that were.
+//! Exactly the polls of the bridge run inside [`counted`]: under `cargo xtask instructions --bridge`, callgrind
+//! collects in that function only, and the instructions of a frame by function are written into `docs/bridge.md`.
 
 use std::process::ExitCode;
 
@@ -18,9 +18,9 @@ use switch::{
 use sync::Real;
 use wire::ethernet::MacAddr;
 
-/// Frames that are there when the bridge polls: a vector.
+/// Frames in the ring when the bridge polls: a vector.
 const BURST: usize = 32;
-/// Rounds that are not counted: addresses are learned, pools and tables grow.
+/// Rounds that are not counted: addresses are learned, and pools and tables grow.
 const WARM_UP: usize = 16;
 const NOW: Time = Time::from_secs(1);
 
@@ -114,7 +114,7 @@ fn start(exclusion: BridgeExclusion, devices: Vec<mem::MemDevice>) -> Polled {
         let added = shared.add_port(&format!("port{number}"), &mut device, PortConfig::default(), NOW);
         assert!(added.is_ok(), "a port");
     }
-    // What is posted under `rcu` has to be learned; nobody else would.
+    // Addresses posted under `rcu` must be learned; no other thread does it here.
     for n in [1, 2] {
         let key = bridge::FdbKey::new(MacAddr([2, 0, 0, 0, 0, n]), None);
         let port = bridge::PortNumber::new(u16::from(n) - 1).expect("a small number");

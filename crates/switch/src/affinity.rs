@@ -1,8 +1,8 @@
-//! Which worker polls which receive queue: where new ones go, and moves of those that are there.
+//! Which worker polls which receive queue: the assignment of new queues, and moves of existing ones.
 //!
-//! The control plane says where a queue is to be ([`Affinity`], under its lock); workers pass it on between two polls
-//! ([`Parting`](crate::worker::Parting)), so that one worker at a time has it, and every frame that one has taken is transmitted
-//! before the next takes another. What is said here is ahead of where the queue is, by so much as is still under way.
+//! The control plane decides which worker polls a queue ([`Affinity`], under its lock). Workers pass the queue on
+//! between two polls ([`Parting`](crate::worker::Parting)), so that one worker at a time has it, and transmits every
+//! frame that it has taken before the next worker takes another. The state here is that after all moves in progress.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::shared::SharedBridge;
 pub(crate) struct Affinity {
     pub(crate) kind: InterruptKind,
     pub(crate) controller: InterruptController,
-    /// A queue was moved at some time: workers do not have transmit queues for themselves any more.
+    /// A queue was moved at some time: workers no longer own transmit queues exclusively.
     pub(crate) has_moved: bool,
     /// By processor.
     shielded: Vec<bool>,
@@ -25,15 +25,15 @@ pub(crate) struct Affinity {
     places: Vec<Vec<QueuePlace>>,
 }
 
-/// Where a queue is to be.
+/// The assignment of a queue.
 #[derive(Clone, Copy)]
 struct QueuePlace {
     worker: usize,
-    /// How often it will have arrived somewhere.
+    /// The number of its arrivals at a worker once all moves are done.
     arrivals: u64,
 }
 
-/// A queue is to go from one worker to another.
+/// A move of a queue from one worker to another.
 pub(crate) struct QueueMove<P: Platform> {
     pub(crate) port: Arc<BridgePort<P>>,
     pub(crate) index: usize,
@@ -59,8 +59,8 @@ impl Affinity {
         workers
     }
 
-    /// Queue n goes to processor n, of those that take interrupts; ports with one queue are spread over them. What moves
-    /// together is together.
+    /// Queue n goes to processor n of those that take interrupts; ports with one queue are spread over them. Queues
+    /// that share a vector stay together.
     fn spread<P: Platform>(&self, port: &BridgePort<P>, queues: usize) -> Vec<usize> {
         let open: Vec<usize> = (0..self.shielded.len()).filter(|processor| !self.shielded[*processor]).collect();
         let one_by_one = port.vectors.kind().moves_one_by_one();
@@ -69,7 +69,7 @@ impl Affinity {
         (0..queues).map(place).collect()
     }
 
-    /// A port has gone.
+    /// Removes a port.
     pub(crate) fn forget<P: Platform>(&mut self, port: &BridgePort<P>) {
         self.controller.release(port.vectors.allocated());
     }
@@ -108,7 +108,7 @@ impl Affinity {
         for port in ports {
             let now = self.places[port.number.index()].clone();
             for (index, to) in self.spread(port, now.len()).into_iter().enumerate() {
-                // The others' stay.
+                // The queues of the others stay.
                 if self.shielded[now[index].worker] {
                     moves.extend(self.change(port, index, to));
                 }
@@ -143,7 +143,7 @@ impl Affinity {
     }
 }
 
-/// Moves that workers carry out.
+/// Moves that workers make.
 pub struct Relocation<'a, P: Platform> {
     shared: &'a SharedBridge<P>,
     moves: Vec<QueueMove<P>>,
@@ -159,7 +159,7 @@ impl<'a, P: Platform> Relocation<'a, P> {
         self.moves.len()
     }
 
-    /// Whether every queue has arrived at its worker, or never will: its port or one of the workers has gone.
+    /// Whether every queue has arrived at its worker, or cannot arrive because its port or one of the workers is gone.
     pub fn is_complete(&self) -> bool {
         let is_done = |QueueMove { port, index, from, to, arrivals }: &QueueMove<P>| {
             port.vectors.arrivals(*index) >= *arrivals
@@ -170,7 +170,7 @@ impl<'a, P: Platform> Relocation<'a, P> {
         self.moves.iter().all(is_done)
     }
 
-    /// Waits for that. The workers must be running, on other threads.
+    /// Waits until every queue has arrived. The workers must be running, on other threads.
     pub fn wait(&self) {
         let mut spins = 0;
         while !self.is_complete() {

@@ -1,4 +1,4 @@
-//! [`Configure`]: the control plane of a bridge, whichever way threads share it.
+//! [`Configure`]: the control plane of a bridge, the same for every way of sharing.
 
 use std::time::Duration;
 
@@ -13,13 +13,14 @@ use wire::ethernet::MacAddr;
 pub trait Configure {
     /// The ports, their configuration and their VLANs.
     fn members(&self) -> &Members;
-    /// All entries of the forwarding database, aged ones too, in no order.
+    /// All entries of the forwarding database, including aged ones, in no order.
     fn entries(&self) -> Vec<(FdbKey, FdbEntry)>;
-    /// Enters an address that does not age. `false`: there is no such port, or the table has as many as it may have.
+    /// Adds an address that does not age. `false`: there is no such port, or the table has the maximum number of such
+    /// entries.
     fn set_fixed(&mut self, key: FdbKey, port: PortNumber, sticky: bool, now: Time) -> bool;
-    /// Removes an entry of any kind. Whether there was one.
+    /// Removes an entry of any kind. Returns whether there was one.
     fn remove(&mut self, key: FdbKey) -> bool;
-    /// Removes the dynamic entries that `gone` names and returns how many.
+    /// Removes the dynamic entries for which `gone` is true, and returns their number.
     fn flush(&mut self, gone: &dyn Fn(FdbKey, FdbEntry) -> bool) -> usize;
     /// The time after which an address ages out.
     fn ageing_time(&self) -> Duration;
@@ -27,20 +28,20 @@ pub trait Configure {
     fn set_ageing(&mut self, ageing: Duration);
     /// Changes the configuration of a port. `false`: there is no such port.
     fn configure(&mut self, port: PortNumber, change: &mut dyn FnMut(&mut PortConfig)) -> bool;
-    /// A port goes down, or comes up.
+    /// Sets a port down, or up.
     fn set_up(&mut self, port: PortNumber, up: bool, now: Time);
     /// Sets whether VLANs are distinguished.
     fn set_filtering(&mut self, filtering: bool);
     /// Makes a port a member of a VLAN. `false`: there is no such port.
     fn join(&mut self, vid: Vid, port: PortNumber, untagged: bool) -> bool;
-    /// Ends a membership. Whether there was one.
+    /// Ends a membership. Returns whether there was one.
     fn leave(&mut self, vid: Vid, port: PortNumber) -> bool;
-    /// Begins with spanning tree, on all ports.
+    /// Starts spanning tree on all ports.
     ///
     /// # Errors
     /// As [`StpConfig::check`].
     fn start_tree(&mut self, config: StpConfig, address: MacAddr, now: Time) -> Result<(), StpConfigError>;
-    /// The tree as this bridge sees it; `None`: it does not take part in one.
+    /// This bridge's view of the spanning tree; `None`: it does not use spanning tree.
     fn tree(&self) -> Option<&Stp>;
 }
 

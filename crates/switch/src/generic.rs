@@ -1,13 +1,13 @@
 //! [`Generic`]: the exclusion of NetBSD's GENERIC kernel (Nakahara 2015, sections 2.3 and 6.2): one processor does
-//! everything, so the rules are used by `&mut`.
+//! everything, so it uses the rules by `&mut`.
 //!
-//! A poll is one hardware interrupt and the software interrupt behind it. The handler takes frames from the receive
-//! queues into the bounded queue of the software interrupt: all there are, which is what the paper found to cost it two
-//! thirds of its frames under load, or a bounded number ([`Work`]). What finds that queue full is dropped. Then the
-//! software interrupt forwards what is in it.
+//! A poll is one hardware interrupt and the software interrupt behind it. The handler moves frames from the receive
+//! queues into the bounded queue of the software interrupt: either all frames, which in the paper costs it two thirds
+//! of its frames under load, or a bounded number ([`Work`]). A frame that finds the queue full is dropped. Then the
+//! software interrupt forwards the frames of the queue.
 //!
-//! One thread polls. Where several configure it the whole is behind one lock ([`Switch`](crate::Switch)), as behind the
-//! paper's KERNEL_LOCK.
+//! One thread polls. If other threads configure the bridge, all of it is behind one lock ([`Switch`](crate::Switch)),
+//! like the paper's KERNEL_LOCK.
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
@@ -27,17 +27,17 @@ use crate::interrupt::{InterruptController, InterruptKind, InterruptReport};
 use crate::port::{self, BridgePort, Opening, PortReport, Transmitter};
 use crate::port_error::PortError;
 
-/// How many frames one interrupt takes from a queue.
+/// The number of frames that one interrupt takes from a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// All there are.
+    /// All frames in the ring.
     Drain,
-    /// At most so many, at least 1.
+    /// At most this many; at least 1.
     Frames(usize),
 }
 
 impl Work {
-    /// Most frames.
+    /// The maximum number of frames.
     pub(crate) fn most(self) -> usize {
         match self {
             Work::Drain => usize::MAX,
@@ -45,25 +45,25 @@ impl Work {
         }
     }
 
-    /// The work of which this is [`Work::most`].
+    /// The inverse of [`Work::most`].
     pub(crate) fn of_most(most: usize) -> Work {
         if most == usize::MAX { Work::Drain } else { Work::Frames(most) }
     }
 }
 
-/// What a bridge of this kind is like.
+/// The configuration of a bridge of this kind.
 #[derive(Clone, Copy, Debug)]
 pub struct GenericConfig {
     /// Size and ageing of the forwarding database.
     pub fdb: FdbConfig,
     /// Work per interrupt.
     pub work: Work,
-    /// Frames that wait for the software interrupt at most.
+    /// Maximum number of frames that wait for the software interrupt.
     pub input_queue: usize,
 }
 
 impl Default for GenericConfig {
-    /// As NetBSD: drain, and a queue of 256.
+    /// As in NetBSD: drain, and a queue of 256.
     fn default() -> GenericConfig {
         GenericConfig { fdb: FdbConfig::default(), work: Work::Drain, input_queue: 256 }
     }
@@ -74,11 +74,11 @@ struct Receiver<P: Platform> {
     port: Arc<BridgePort<P>>,
     index: usize,
     queue: Box<dyn RxQueue>,
-    /// The device has vanished, and the port is down for that.
+    /// The device has vanished, and the port is therefore down.
     gone: bool,
 }
 
-/// How often entries that have aged are looked for: NetBSD's period.
+/// Period of the search for aged entries, as in NetBSD.
 const PRUNE: Duration = Duration::from_secs(300);
 /// The one worker.
 const CPU_0: usize = 0;
@@ -99,12 +99,12 @@ pub struct Generic<P: Platform> {
     way_out: WayOut<P>,
 }
 
-/// What a frame leaves through.
+/// The output side of the bridge.
 struct WayOut<P: Platform> {
     /// By number.
     ports: Vec<Option<Arc<BridgePort<P>>>>,
     counters: Counters,
-    /// Ports that have been given frames since their receivers were notified.
+    /// Ports that have frames whose receivers were not notified yet.
     busy: PortSet,
 }
 
@@ -137,8 +137,8 @@ impl<P: Platform> Generic<P> {
         Ok(generic)
     }
 
-    /// Adds a device as a port, which forwards at once, or as spanning tree says. The MTU of the port is that of the device
-    /// if that is smaller than the configured one.
+    /// Adds a device as a port, which forwards at once or, with spanning tree, when the tree allows it. The MTU of the
+    /// port is that of the device if that is smaller than the configured one.
     ///
     /// # Errors
     /// See [`PortError`].
@@ -150,7 +150,7 @@ impl<P: Platform> Generic<P> {
         now: Time,
     ) -> Result<PortNumber, PortError> {
         let number = port::free_number(&self.way_out.ports, name)?;
-        // As the cards of the paper's GENERIC kernel: a line for each.
+        // An interrupt line for each device, as for the cards of the paper's GENERIC kernel.
         let (kind, controller) = (InterruptKind::Intx, &mut self.controller);
         let opening = Opening { workers: 1, give_away: false, kind, controller };
         let (opened, rx, _) = BridgePort::open(number, name, device, opening)?;
@@ -163,7 +163,7 @@ impl<P: Platform> Generic<P> {
         Ok(number)
     }
 
-    /// Removes a port. Frames of it that wait are dropped, counted. Whether it was there.
+    /// Removes a port; its waiting frames are dropped and counted. Returns whether the port existed.
     pub fn remove_port(&mut self, number: PortNumber, now: Time) -> bool {
         let Some(port) = self.way_out.ports.get_mut(number.index()).and_then(Option::take) else { return false };
         port.stop();
@@ -190,7 +190,7 @@ impl<P: Platform> Generic<P> {
         self.work = work;
     }
 
-    /// The ports by number, with what has passed through them.
+    /// The ports by number, with their traffic.
     pub fn ports(&self) -> Vec<Option<PortReport>> {
         self.way_out.ports.iter().map(|port| port.as_deref().map(PortReport::of)).collect()
     }
@@ -204,7 +204,7 @@ impl<P: Platform> Generic<P> {
         (descriptors, all)
     }
 
-    /// The rules: to configure ports, VLANs and addresses, and to look.
+    /// The rules, with the configuration of ports, VLANs and addresses.
     pub fn bridge(&self) -> &Bridge {
         &self.bridge
     }
@@ -214,18 +214,18 @@ impl<P: Platform> Generic<P> {
         &mut self.bridge
     }
 
-    /// What was dropped, learned, and so on.
+    /// The counters: drops, learned addresses, and others.
     pub fn counters(&self) -> &Counters {
         &self.way_out.counters
     }
 
-    /// A port goes down, or comes up. Nothing is transmitted by a port that is down, and what it receives is dropped.
+    /// Sets a port down, or up. A port that is down transmits no frame, and drops the frames that it receives.
     pub fn set_up(&mut self, port: PortNumber, up: bool, now: Time) {
         self.bridge.set_up(port, up, now);
         self.transmit_bpdus();
     }
 
-    /// Takes frames in and forwards them; returns how many were taken. Does what is due at `now`.
+    /// Takes frames and forwards them; returns how many were taken. Also runs the timers due at `now`.
     pub fn poll(&mut self, now: Time) -> usize {
         self.due(now);
         let taken = self.hardware_interrupt(now);
@@ -234,7 +234,7 @@ impl<P: Platform> Generic<P> {
         taken
     }
 
-    /// When [`Generic::poll`] has something to do though no frame arrives; [`Time::MAX`]: never.
+    /// When [`Generic::poll`] must be called even if no frame arrives; [`Time::MAX`]: never.
     pub fn next_deadline(&self) -> Time {
         let prune = if self.bridge.table().is_empty() { Time::MAX } else { self.next_prune };
         self.bridge.next_deadline().unwrap_or(Time::MAX).min(prune)
@@ -280,7 +280,7 @@ impl<P: Platform> Generic<P> {
         taken
     }
 
-    /// Forwards what waits.
+    /// Forwards the waiting frames.
     fn software_interrupt(&mut self, now: Time) {
         while let Some((port, frame)) = self.input.pop_front() {
             if port.is_stopping(0) {
@@ -302,7 +302,7 @@ impl<P: Platform> Generic<P> {
             Decision::Flood(flood) => self.flood(flood, frame),
             Decision::Bpdu => {
                 self.bridge.take_bpdu(port, &frame, &self.way_out.counters, now);
-                // Before another frame is forwarded, so that no agreement waits behind data.
+                // BPDUs are sent before the next frame is forwarded, so that no agreement waits behind data.
                 self.transmit_bpdus();
             }
             Decision::Drop(reason) => self.way_out.counters.count_drop(reason),
@@ -348,7 +348,7 @@ impl<P: Platform> WayOut<P> {
     }
 }
 
-/// Transmits a frame by a port, with its tag and checksum as they are to be there.
+/// Transmits a frame by a port, with the tag and the checksum that the port requires.
 fn transmit<P: Platform>(
     ports: &[Option<Arc<BridgePort<P>>>],
     counters: &Counters,

@@ -9,7 +9,7 @@
 //! | `pci_msi_alloc`, `pci_msix_alloc` | [`InterruptController::allocate`]: as many as there are, up to a number |
 //! | `..._alloc_exact` | [`InterruptController::allocate_exact`]: all of them, or none |
 //! | `..._release` | [`InterruptController::release`] |
-//! | `..._establish_xname` | `VectorSet::establish`, with what the vector is for, which is its name |
+//! | `..._establish_xname` | `VectorSet::establish`, with the purpose of the vector, which is its name |
 //! | `..._disestablish` | the end of the port, whose `InterruptVector` it is |
 //! | `intr_distribute(9)`, `intrctl(8)` | [`SharedBridge::set_affinity`](crate::SharedBridge::set_affinity) and its neighbours |
 //!
@@ -19,8 +19,8 @@
 //! - *INTx*: one line for everything. A port falls back from one to the next if there are not enough vectors, as the
 //!   paper's drivers do (section 5.2).
 //!
-//! A transmit queue has no processor of its own: frames leave by the queue of the receive queue that they came by, or they
-//! would overtake each other when that is moved.
+//! A transmit queue has no processor of its own: frames leave by the transmit queue that belongs to their receive
+//! queue; otherwise frames could overtake each other when the receive queue moves.
 
 use std::fmt;
 use std::str::FromStr;
@@ -52,7 +52,7 @@ impl InterruptKind {
         }
     }
 
-    /// How many vectors a device may have (PCI Local Bus Specification 3.0, section 6.8).
+    /// The maximum number of vectors of a device (PCI Local Bus Specification 3.0, section 6.8).
     pub const fn most_vectors(self) -> usize {
         match self {
             InterruptKind::Intx => 1,
@@ -67,7 +67,7 @@ impl InterruptKind {
     }
 }
 
-/// The name is none of [`InterruptKind::ALL`].
+/// The name of an unknown kind; [`InterruptKind::ALL`] has the known ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownInterruptKind;
 
@@ -87,7 +87,7 @@ impl FromStr for InterruptKind {
     }
 }
 
-/// What a vector is for.
+/// The purpose of a vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum VectorRole {
     /// A receive queue.
@@ -96,7 +96,7 @@ pub enum VectorRole {
     Tx(usize),
     /// Changes of the link.
     Link,
-    /// All of that.
+    /// All of these.
     Line,
 }
 
@@ -111,7 +111,7 @@ impl fmt::Display for VectorRole {
     }
 }
 
-/// The name is none of a vector.
+/// The name is not the name of a vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownVector;
 
@@ -130,13 +130,13 @@ impl FromStr for VectorRole {
     }
 }
 
-/// The messages that processors can tell apart, which devices allocate from.
+/// The interrupt messages of the processors, from which devices allocate.
 #[derive(Debug)]
 pub struct InterruptController {
     free: usize,
 }
 
-/// Messages of a processor: 256 less the exceptions (Intel SDM, volume 3, section 6.2).
+/// Messages of a processor: 256 minus the exceptions (Intel SDM, volume 3, section 6.2).
 const OF_A_PROCESSOR: usize = 256 - 32;
 
 /// Vectors that a device has allocated.
@@ -148,17 +148,17 @@ pub struct VectorSet {
 }
 
 impl InterruptController {
-    /// Of a machine with so many processors.
+    /// The controller of a machine with this many processors.
     pub fn new(processors: usize) -> InterruptController {
         InterruptController { free: processors * OF_A_PROCESSOR }
     }
 
-    /// Messages that are left.
+    /// The number of free messages.
     pub fn free(&self) -> usize {
         self.free
     }
 
-    /// Allocates up to `wanted` vectors. `None`: there is not one.
+    /// Allocates up to `wanted` vectors. `None`: there is no free one.
     pub fn allocate(&mut self, kind: InterruptKind, wanted: usize) -> Option<VectorSet> {
         let most = wanted.min(kind.most_vectors());
         let count = match kind {
@@ -170,7 +170,7 @@ impl InterruptController {
         self.allocate_exact(kind, count)
     }
 
-    /// Allocates `wanted` vectors; of MSI the next power of two. `None`: there are not so many.
+    /// Allocates `wanted` vectors, with MSI the next power of two. `None`: there are too few.
     pub fn allocate_exact(&mut self, kind: InterruptKind, wanted: usize) -> Option<VectorSet> {
         let allocated = if kind == InterruptKind::Msi { wanted.next_power_of_two() } else { wanted };
         // Lines take no message.
@@ -182,7 +182,7 @@ impl InterruptController {
         Some(VectorSet { kind, allocated, established: 0 })
     }
 
-    /// Takes vectors back.
+    /// Releases vectors.
     pub fn release(&mut self, vectors: VectorSet) {
         if vectors.kind != InterruptKind::Intx {
             self.free += vectors.allocated;
@@ -191,12 +191,12 @@ impl InterruptController {
 }
 
 impl VectorSet {
-    /// How they are signalled.
+    /// The way they are signalled.
     pub fn kind(&self) -> InterruptKind {
         self.kind
     }
 
-    /// Gives a vector its purpose. `None`: all have one.
+    /// Gives the next vector its purpose. `None`: all vectors have one.
     pub(crate) fn establish(&mut self, role: VectorRole, processors: usize) -> Option<InterruptVector> {
         if self.established == self.allocated {
             return None;
@@ -214,16 +214,16 @@ pub(crate) struct InterruptVector {
     counts: Box<[CachePadded<VectorCount>]>,
 }
 
-/// Where a receive queue is polled.
+/// The worker that polls a receive queue.
 struct PollingPlace<P: Platform> {
-    /// The worker, or [`NOBODY`].
+    /// The worker, or [`NO_WORKER`].
     processor: P::AtomicUsize,
-    /// How often a worker has begun to poll it.
+    /// How many times a worker has begun to poll it.
     arrivals: P::AtomicU64,
 }
 
 /// No worker has polled yet.
-const NOBODY: usize = usize::MAX;
+const NO_WORKER: usize = usize::MAX;
 
 /// Written by one worker.
 #[derive(Default)]
@@ -251,7 +251,8 @@ pub(crate) struct PortVectors<P: Platform> {
 }
 
 impl<P: Platform> PortVectors<P> {
-    /// Allocates vectors of this kind for a port with so many queues, or of a lesser kind, and gives them their purposes.
+    /// Allocates vectors of this kind, or of the next simpler one, for a port with this many queues, and gives them
+    /// their purposes.
     pub(crate) fn establish(
         controller: &mut InterruptController,
         kind: InterruptKind,
@@ -276,7 +277,7 @@ impl<P: Platform> PortVectors<P> {
             }
         };
         let vectors = roles.into_iter().filter_map(|role| set.establish(role, processors)).collect();
-        let polled = |_| PollingPlace { processor: P::AtomicUsize::new(NOBODY), arrivals: P::AtomicU64::new(0) };
+        let polled = |_| PollingPlace { processor: P::AtomicUsize::new(NO_WORKER), arrivals: P::AtomicU64::new(0) };
         PortVectors { set, vectors, polled: (0..queues).map(polled).collect() }
     }
 
@@ -284,13 +285,13 @@ impl<P: Platform> PortVectors<P> {
         self.set.kind
     }
 
-    /// What was allocated, to be released.
+    /// The allocation, to be released.
     pub(crate) fn allocated(&self) -> VectorSet {
         VectorSet { kind: self.set.kind, allocated: self.set.allocated, established: 0 }
     }
 
     fn at(&self, index: usize) -> &InterruptVector {
-        // The line is for all.
+        // A line has all purposes.
         self.vectors.get(index).unwrap_or(&self.vectors[0])
     }
 
@@ -320,7 +321,7 @@ impl<P: Platform> PortVectors<P> {
         polled.arrivals.fetch_add(1, Ordering::Release);
     }
 
-    /// How often a worker has begun to poll a receive queue.
+    /// How many times a worker has begun to poll a receive queue.
     pub(crate) fn arrivals(&self, queue: usize) -> u64 {
         self.polled.get(queue).map_or(0, |polled| polled.arrivals.load(Ordering::Acquire))
     }
@@ -342,7 +343,7 @@ impl<P: Platform> PortVectors<P> {
         }
     }
 
-    /// All of them, as they are now.
+    /// All vectors in their current state.
     pub(crate) fn reports(&self, port: &str) -> Vec<InterruptReport> {
         let report = |vector: &InterruptVector| {
             let of = |count: &CachePadded<VectorCount>| {
@@ -356,12 +357,12 @@ impl<P: Platform> PortVectors<P> {
                 VectorRole::Tx(_) | VectorRole::Link | VectorRole::Line => Some(0),
             };
             let polled = queue.and_then(|queue| self.polled.get(queue));
-            let processor = polled.map_or(NOBODY, |polled| polled.processor.load(Ordering::Relaxed));
+            let processor = polled.map_or(NO_WORKER, |polled| polled.processor.load(Ordering::Relaxed));
             InterruptReport {
                 port: port.to_owned(),
                 role: vector.role,
                 kind: self.set.kind,
-                processor: (processor != NOBODY).then_some(processor),
+                processor: (processor != NO_WORKER).then_some(processor),
                 by_processor: vector.counts[..vector.counts.len() - 1].iter().map(of).collect(),
             }
         };
@@ -378,16 +379,16 @@ pub struct InterruptCount {
     pub frames: u64,
 }
 
-/// A vector as it is now.
+/// The current state of a vector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterruptReport {
     /// Its port.
     pub port: String,
-    /// What it is for.
+    /// Its purpose.
     pub role: VectorRole,
-    /// How it is signalled.
+    /// The way it is signalled.
     pub kind: InterruptKind,
-    /// Its processor; `None`: it has none of its own, or is on its way.
+    /// Its processor; `None`: it has none of its own, or its queue is being moved.
     pub processor: Option<usize>,
     /// Counts by processor.
     pub by_processor: Vec<InterruptCount>,
@@ -400,7 +401,7 @@ impl InterruptReport {
     }
 }
 
-/// Why a vector stays where it is.
+/// Why a vector cannot be moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AffinityError {
     /// There is no such vector.

@@ -1,25 +1,26 @@
-//! An Ethernet bridge over devices: the rules are the crate `bridge`'s; how threads share them is this crate's.
+//! An Ethernet bridge over devices. The rules are in the crate `bridge`; this crate has the ways in which threads share
+//! them.
 //!
 //! | file | owns |
 //! |---|---|
-//! | `switch.rs` | [`Switch`]: a running bridge, whichever way threads share it ([`BridgeExclusion`]) |
+//! | `switch.rs` | [`Switch`]: a running bridge, with any way of sharing ([`BridgeExclusion`]) |
 //! | `generic.rs` | [`Generic`]: one processor does everything, as in NetBSD's GENERIC kernel |
 //! | `shared.rs` | [`SharedBridge`]: state and control plane of a bridge with several workers |
-//! | `worker.rs` | [`BridgeWorker`]: one of them; what it does with frames is in the next two |
+//! | `worker.rs` | [`BridgeWorker`]: one of them; its forwarding is in the next two files |
 //! | `mpsafe.rs` | the paper's MP-safe bridge: a read section for each frame, references, locks of transmit queues |
 //! | `rcu.rs` | a read section for each batch; no lock on the forwarding path |
 //! | `table.rs` | [`ConcurrentFdb`]: the forwarding database of these two |
 //! | `interrupt.rs` | the vectors of a port ([`InterruptKind`], [`VectorRole`]) |
 //! | `affinity.rs` | which worker polls which receive queue ([`Relocation`]) |
 //! | `port.rs` | a device as a port: transmit queues, references, stopping |
-//! | `configure.rs` | [`Configure`]: the control plane of them all |
-//! | `tag.rs` | what forwarding decided about a frame's tag, done to its bytes |
+//! | `configure.rs` | [`Configure`]: the common control plane |
+//! | `tag.rs` | changes a frame's tag as forwarding has decided |
 //!
 //! All of it is generic over the platform; `models.rs` runs it under model checkers.
 //!
 //! # What may never happen
-//! A rule of 802.1D or 802.1Q stands here. A frame is dropped without a counted reason. A thread in a read section waits. A
-//! state of spanning tree takes effect after the BPDU that announces it.
+//! A rule of 802.1D or 802.1Q is in this crate. A frame is dropped without a counted reason. A thread in a read section
+//! waits. A state of spanning tree takes effect after the BPDU that announces it.
 
 #![forbid(unsafe_code)]
 

@@ -1,9 +1,10 @@
 //! The shared bridge under model checkers: workers and a control plane on threads of their own, in every schedule (loom, for
-//! the table) or in many (shuttle). For each property there is a mistake that breaks it, and that must be found.
+//! the table) or in many (shuttle). For each property a planted mistake breaks it, and the checker must find the
+//! mistake.
 //!
 //! | property | the mistake |
 //! |---|---|
-//! | no freed entry is seen | the table waits for readers of another domain, that is, for nobody |
+//! | no reader uses a freed entry | the table waits for readers of another domain, which has none |
 //! | a reader never waits: a writer gets its grace period while a device does not accept a frame | transmission inside the read section, as under `rcu` |
 //! | a flush costs one grace period | entry by entry |
 //! | frames of one source and destination stay in order | one queue is polled by two workers |
@@ -91,13 +92,13 @@ fn a_flush<P: Platform>(flush: impl Fn(&mut TableControl<P>)) {
     assert_eq!(domain.grace_periods(), 1, "a grace period for each entry");
 }
 
-/// What a device of a model has seen and may do.
+/// The events of a model's device, and the actions allowed to it.
 struct DeviceWatch<P: Platform> {
     /// Transmission waits until this is 1.
     open: P::AtomicU32,
     /// A frame has been given to the device.
     under_way: P::AtomicBool,
-    /// Nothing may be transmitted any more.
+    /// No frame may be transmitted any more.
     closed: P::AtomicBool,
     /// Identifiers of the frames that were transmitted.
     left: Mutex<Vec<u8>>,
@@ -116,7 +117,7 @@ impl<P: Platform> DeviceWatch<P> {
         P::futex_wake(&self.open, 8);
     }
 
-    /// Waits until a frame is on its way, so that what follows happens under traffic.
+    /// Waits until a frame is in flight, so that the next steps happen under traffic.
     fn await_traffic(&self) {
         while !self.under_way.load(Ordering::Acquire) {
             P::relax(0);
@@ -130,7 +131,7 @@ impl<P: Platform> DeviceWatch<P> {
 
 type Script = Arc<Mutex<VecDeque<PktBuf>>>;
 
-/// A device that receives the frames of a script, and whose transmission is watched.
+/// A device that receives the frames of a script, and records the frames that it transmits.
 struct Scripted<P: Platform> {
     capabilities: Capabilities,
     /// One for each queue pair; two may be the same.
@@ -187,7 +188,7 @@ impl<P: Platform> TxQueue for ScriptedQueue<P> {
         while self.watch.open.load(Ordering::Acquire) == 0 {
             P::futex_wait(&self.watch.open, 0, None);
         }
-        // The device takes its time, in which another thread may go a long way.
+        // Yields often, so that another thread may run many steps meanwhile.
         P::yield_now();
         assert!(!self.watch.closed.load(Ordering::Acquire), "a frame was transmitted after the end");
         self.watch.left.lock().expect("no panic").push(frame[14]);
@@ -235,7 +236,7 @@ mod shuttle_models {
     const SCHEDULES: usize = 500;
     /// Schedules in which a mistake must show; the search ends with the first.
     const HUNT: usize = 5000;
-    /// Of one schedule. A model takes some hundreds.
+    /// Maximum steps of one schedule. A model takes some hundreds.
     const MOST_STEPS: usize = 20_000;
 
     fn config() -> shuttle::Config {
@@ -254,7 +255,7 @@ mod shuttle_models {
     /// The model fails, with a message that contains `symptom`.
     fn fails(symptom: &str, model: impl Fn() + Copy + Send + Sync + 'static) {
         let hunt = move || {
-            // Most mistakes show when one thread stands still while another goes a long way: rare at random.
+            // Most mistakes show only if one thread is stopped while another runs many steps, which is rare at random.
             let pct = shuttle::scheduler::PctScheduler::new_from_seed(1, 3, HUNT);
             _ = shuttle::Runner::new(pct, config()).run(model);
             let random = shuttle::scheduler::RandomScheduler::new_from_seed(1, HUNT);
@@ -357,14 +358,15 @@ mod shuttle_models {
     }
 
     /// Three frames of one flow, and a move of their queue to the other worker meanwhile. The output device has a transmit
-    /// queue for each worker. (That frames keep their lane is seen where transmit queues have rings: `tests/sharing.rs`.)
+    /// queue for each worker. (`tests/sharing.rs`, where transmit queues have rings, checks that frames keep their
+    /// lane.)
     fn a_queue_moves(sharing: Sharing) {
         let (model, watch) = (Model::new(sharing, 2, 1), DeviceWatch::new(true));
         let frames = script(&[1, 2, 3]);
         model.port("in", std::slice::from_ref(&frames), &watch);
         model.port("out", &[script(&[]), script(&[])], &watch);
         let workers = [0, 1].map(|at| model.worker(at, 6));
-        // A worker that has ended already takes part in no move.
+        // A worker that has ended cannot take part in a move.
         drop(model.shared.set_affinity("in", VectorRole::Rx(0), 1));
         workers.into_iter().for_each(join::<ModelPlatform>);
         let (left, waiting) = (watch.left(), frames.lock().expect("no panic").len());
@@ -378,8 +380,8 @@ mod shuttle_models {
     }
 
     /// A port is removed while a device has a frame that arrived by it, or leaves by it, and does not accept it yet. With
-    /// `waits` the removal waits for references. Then another thread lets the device accept the frame; without, that is done
-    /// when the removal has returned, unless a grace period needs it under `rcu`.
+    /// `waits` the removal waits for references. Then another thread lets the device accept the frame. Without `waits`
+    /// the device accepts it when the removal has returned, or earlier if a grace period under `rcu` needs that.
     fn a_port_is_removed(sharing: Sharing, removed: u16, waits: bool) {
         let (model, watch) = (Model::new(sharing, 1, 1), DeviceWatch::new(false));
         model.port("in", &[script(&[1, 2])], &DeviceWatch::new(true));

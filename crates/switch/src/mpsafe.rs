@@ -1,8 +1,9 @@
 //! [`Mpsafe`]: the paper's MP-safe bridge (Nakahara 2015, section 3.2.2).
 //!
-//! For each frame a read section, in which the member list and the table are read, and the ports that the frame leaves by
-//! are referenced. The section ends before anything that may wait: learning a new address, which takes the table's mutex,
-//! and transmission, which takes the lock of a transmit queue. So no writer ever waits for a worker that waits.
+//! Each frame has a read section, in which the worker reads the member list and the table, and takes references to the
+//! output ports of the frame. The section ends before anything that may wait: learning a new address, which takes the
+//! table's mutex, and transmission, which takes the lock of a transmit queue. So a writer never waits for a worker that
+//! itself waits.
 
 use std::sync::Arc;
 
@@ -16,11 +17,11 @@ use crate::shared::{HouseMail, Inlet, MemberList};
 use crate::table::SectionFdb;
 use crate::worker::{WorkerSeat, same};
 
-/// See the head of the file. Of one worker.
+/// The state of one worker; see the head of the file.
 pub(crate) struct Mpsafe<P: Platform> {
-    /// The ports that it has seen, by number: so that taking a reference writes to nothing that others write to.
+    /// The ports that it has used, by number, so that taking a reference writes to no shared memory.
     ports: Vec<Option<Arc<BridgePort<P>>>>,
-    /// The ports that the present frame leaves by, each referenced.
+    /// The output ports of the current frame, each referenced.
     egress: Vec<(usize, TagAction)>,
 }
 
@@ -29,7 +30,7 @@ impl<P: Platform> Mpsafe<P> {
         Mpsafe { ports: Vec::new(), egress: Vec::new() }
     }
 
-    /// Forwards frames that were received together. If the queue is to stop meanwhile the rest is dropped.
+    /// Forwards frames that were received together. If the queue is stopped meanwhile, the rest is dropped.
     pub(crate) fn forward(
         &mut self,
         seat: &mut WorkerSeat<P>,
@@ -95,7 +96,7 @@ impl<P: Platform> Mpsafe<P> {
         self.ports[at] = Some(port.clone());
     }
 
-    /// Every port that it may hold a reference to because a frame leaves by it.
+    /// All ports to which it may hold a reference.
     pub(crate) fn known_ports(&self) -> impl Iterator<Item = &Arc<BridgePort<P>>> {
         self.ports.iter().flatten()
     }

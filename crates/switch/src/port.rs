@@ -2,16 +2,15 @@
 //!
 //! Frames leave by the transmit queue with the worker's number modulo the number of queues (section 5.4 of the paper), so
 //! that the frames of one worker stay in order, and workers share a queue, and its lock, only if there are more workers than
-//! queues. That number is the *lane* of the receive queue that they came by, which the queue keeps when it is moved to another
-//! worker: or frames of one flow would overtake each other from one transmit queue to the next.
+//! queues. That number is the *lane* of the receive queue by which they arrived. The queue keeps its lane when it moves
+//! to another worker; otherwise frames of one flow could overtake each other in two transmit queues.
 //!
-//! *References.* A worker that is to transmit after its read section holds the port by a reference, as with NetBSD's psref:
-//! the count is a word of the worker's own, which no other worker writes. A port that is to be removed is taken off the member
-//! list; after a grace period no worker takes a new reference; and once all counts have been zero nobody transmits any
-//! more.
+//! *References.* A worker that transmits after its read section holds a reference to the port, as with NetBSD's psref:
+//! the count is in a word that only this worker writes. To remove a port, it is taken off the member list; after a
+//! grace period no worker takes a new reference; and once all counts have been zero, no thread transmits any more.
 //!
-//! *Stopping.* Each queue has a flag that says so, set before anything else. It is looked at when the lock of a transmit
-//! queue has been obtained, and by the thread that polls the receive queue each time forwarding has returned.
+//! *Stopping.* Each queue has a stopping flag, which is set before any other step. It is checked after the lock of a
+//! transmit queue has been acquired, and by the thread that polls the receive queue each time forwarding has returned.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -40,23 +39,23 @@ pub(crate) struct BridgePort<P: Platform> {
     queues: Box<[TransmitSide<P>]>,
     /// By worker.
     references: Box<[CachePadded<P::AtomicU32>]>,
-    /// Receive queues that workers have.
+    /// Number of receive queues that workers still have.
     polled: P::AtomicU32,
     traffic: Box<[CachePadded<WorkerTraffic>]>,
     pub(crate) vectors: PortVectors<P>,
 }
 
-/// Which worker transmits, and for frames of which lane.
+/// The transmitting worker, and the lane of its frames.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transmitter {
     pub(crate) worker: usize,
     pub(crate) lane: usize,
 }
 
-/// What a port is opened with.
+/// The parameters of a new port.
 pub(crate) struct Opening<'a> {
     pub(crate) workers: usize,
-    /// Each worker gets a transmit queue for itself, if there are enough.
+    /// Each worker owns a transmit queue exclusively, if there are enough.
     pub(crate) give_away: bool,
     pub(crate) kind: InterruptKind,
     pub(crate) controller: &'a mut InterruptController,
@@ -64,7 +63,7 @@ pub(crate) struct Opening<'a> {
 
 /// A transmit queue.
 struct TransmitSide<P: Platform> {
-    /// `None`: closed, or a worker has it for itself.
+    /// `None`: closed, or owned by a worker.
     queue: Lock<Option<Box<dyn TxQueue>>, P>,
     notifier: Option<Arc<dyn Notify>>,
     stopping: P::AtomicBool,
@@ -79,7 +78,7 @@ struct WorkerTraffic {
     tx_bytes: AtomicU64,
 }
 
-/// What has passed through a port.
+/// The traffic of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortTraffic {
     /// Frames received.
@@ -144,7 +143,7 @@ impl<P: Platform> BridgePort<P> {
         Ok((Arc::new(port), rx, given))
     }
 
-    /// The frame as it is to leave by this port; `None`: there is no buffer for it, which is counted.
+    /// Prepares the frame for this port; `None`: there is no buffer for it, which is counted.
     #[inline]
     pub(crate) fn prepare(&self, frame: PktBuf, tag: TagAction, counters: &Counters) -> Option<PktBuf> {
         let Some(mut frame) = retag(frame, tag) else {
@@ -157,7 +156,8 @@ impl<P: Platform> BridgePort<P> {
         Some(frame)
     }
 
-    /// Transmits a frame by the queue of a lane, or drops it, counted. With `flush` the other end is notified at once.
+    /// Transmits a frame by the queue of a lane, or drops and counts it. With `flush` the other end is notified at
+    /// once.
     pub(crate) fn transmit(&self, by: Transmitter, frame: PktBuf, flush: bool, counters: &Counters) {
         let side = &self.queues[by.lane % self.queues.len()];
         let bytes = frame.len();
@@ -180,7 +180,8 @@ impl<P: Platform> BridgePort<P> {
         }
     }
 
-    /// Transmits frames by the queue of a lane, all under one lock; what the device has no room for is dropped, counted.
+    /// Transmits frames by the queue of a lane, all under one lock; frames for which the device has no room are dropped
+    /// and counted.
     pub(crate) fn transmit_all(&self, by: Transmitter, frames: &mut VecDeque<PktBuf>, counters: &Counters) {
         let side = &self.queues[by.lane % self.queues.len()];
         let mut queue = side.queue.lock();
@@ -195,7 +196,7 @@ impl<P: Platform> BridgePort<P> {
         side.flush(queue);
     }
 
-    /// Gives frames to a transmit queue; what it has no room for is dropped, counted.
+    /// Puts frames into a transmit queue; frames for which it has no room are dropped and counted.
     pub(crate) fn offer(
         &self,
         queue: &mut dyn TxQueue,
@@ -211,28 +212,28 @@ impl<P: Platform> BridgePort<P> {
         frames.clear();
     }
 
-    /// Notifies the other end of what a worker has transmitted.
+    /// Notifies the other end of a worker's transmitted frames.
     pub(crate) fn flush(&self, worker: usize) {
         let side = &self.queues[worker % self.queues.len()];
         side.flush(side.queue.lock());
     }
 
-    /// Whether the first worker has the first transmit queue for itself.
+    /// Whether the first worker owns the first transmit queue.
     pub(crate) fn is_given_away(&self) -> bool {
         self.queues[0].queue.lock().is_none()
     }
 
-    /// A worker has its transmit queue no longer for itself: others transmit by it, too, each with its lock.
+    /// Returns a transmit queue that a worker owned: from now on others use it, too, each under its lock.
     pub(crate) fn take_back(&self, worker: usize, queue: Box<dyn TxQueue>) {
         let side = &self.queues[worker % self.queues.len()];
         let mut place = side.queue.lock();
-        // A port that is closed meanwhile takes nothing back: the flag was set before.
+        // A port that was closed meanwhile does not take the queue back: the flag was set before.
         let closed = if side.stopping.load(Ordering::Acquire) { Some(queue) } else { place.replace(queue) };
         drop(place);
         drop(closed);
     }
 
-    /// Begins a use of the port by a worker. Only in a read section in which the port is on the member list.
+    /// Begins a use of the port by a worker. Must be called in a read section in which the port is on the member list.
     #[inline]
     pub(crate) fn acquire(&self, worker: usize) {
         let count = &self.references[worker];
@@ -262,18 +263,18 @@ impl<P: Platform> BridgePort<P> {
         }
     }
 
-    /// From now on nothing is received, and nothing transmitted by a thread that has not begun to.
+    /// From now on the port receives no frame, and a thread that is not already transmitting transmits none.
     pub(crate) fn stop(&self) {
         self.queues.iter().for_each(|side| side.stopping.store(true, Ordering::Release));
     }
 
-    /// Whether the receive queue of this index is to be given up.
+    /// Whether the receive queue of this index must be given up.
     #[inline]
     pub(crate) fn is_stopping(&self, queue: usize) -> bool {
         self.queues[queue % self.queues.len()].stopping.load(Ordering::Acquire)
     }
 
-    /// Closes the transmit queues. Nobody uses the port any more.
+    /// Closes the transmit queues. No thread uses the port any more.
     pub(crate) fn close(&self) {
         for side in &self.queues {
             let queue = side.queue.lock().take();
@@ -310,12 +311,12 @@ impl<P: Platform> BridgePort<P> {
         self.vectors.count_transmitted(by.lane % self.queues.len(), by.worker, frames);
     }
 
-    /// The vectors, as they are now.
+    /// The vectors in their current state.
     pub(crate) fn interrupts(&self) -> Vec<InterruptReport> {
         self.vectors.reports(&self.name)
     }
 
-    /// What has passed, by all workers.
+    /// The traffic, of all workers.
     pub(crate) fn traffic(&self) -> PortTraffic {
         let mut sum = PortTraffic::default();
         for traffic in &self.traffic {
@@ -371,7 +372,7 @@ pub(crate) fn put<P: Platform>(ports: &mut Vec<Option<Arc<BridgePort<P>>>>, port
     ports[at] = Some(port);
 }
 
-/// Makes a port a member of the bridge: it forwards at once, or as spanning tree says.
+/// Makes a port a member of the bridge: it forwards at once or, with spanning tree, when the tree allows it.
 pub(crate) fn enter<T: FdbControl, P: Platform>(
     bridge: &mut Bridge<T>,
     port: &BridgePort<P>,
@@ -387,16 +388,16 @@ pub(crate) fn enter<T: FdbControl, P: Platform>(
     }
 }
 
-/// A port as it is now.
+/// The current state of a port.
 #[derive(Clone, Debug)]
 pub struct PortReport {
     /// Its number.
     pub number: PortNumber,
     /// Its name.
     pub name: String,
-    /// What has passed through it.
+    /// Its traffic.
     pub traffic: PortTraffic,
-    /// What its device has dropped, by reason.
+    /// The frames that its device has dropped, by reason.
     pub device_drops: Vec<(&'static str, u64)>,
 }
 

@@ -11,7 +11,7 @@ pub enum PortError {
     NotEthernet,
     /// It merges received segments into super-segments, which are longer than the other ports' frames.
     Coalesces,
-    /// More ports than a bridge may have.
+    /// The bridge has the maximum number of ports.
     TooMany,
     /// A port of this name exists.
     Exists,

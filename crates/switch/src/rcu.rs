@@ -1,12 +1,12 @@
-//! [`Rcu`]: what came after the paper: read sections as long as a batch, and no lock on the forwarding path.
+//! [`Rcu`]: a step beyond the paper: read sections as long as a batch, and no lock on the forwarding path.
 //!
-//! The frames of a batch are decided about and transmitted in one read section, so that nothing needs a reference, and each
-//! transmit queue gets all its frames at once. A new address is not inserted by the worker: it is posted on a ring to the
-//! housekeeper, and a cache of the worker's own remembers what was posted, so that a station that sends much before it is
-//! in the table is posted once. A worker has a transmit queue of each port for itself; where a port has fewer queues than
-//! there are workers they share them by lock.
+//! A worker decides about the frames of a batch and transmits them in one read section, so that it needs no references,
+//! and each transmit queue gets all its frames at once. A new address is not inserted by the worker: it is posted on a
+//! ring to the housekeeper, and each worker has a cache of posted addresses, so that a station that sends many frames
+//! before it is in the table is posted once. A worker owns a transmit queue of each port exclusively; if a port has
+//! fewer queues than there are workers, they share the queues under locks.
 //!
-//! The price is that a writer waits for whole batches, and that a device whose transmission waits would make it wait, too.
+//! The cost is that a writer waits for whole batches, and also for a device whose transmission waits.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,13 +23,13 @@ use crate::shared::{HouseMail, Inlet, MemberList};
 use crate::table::SectionFdb;
 use crate::worker::{WorkerSeat, same};
 
-/// See the head of the file. Of one worker.
+/// The state of one worker; see the head of the file.
 pub(crate) struct Rcu<P: Platform> {
     posts: Producer<LearnedSource, P>,
     posted: Posted,
     /// By number of the port.
     outgoing: Vec<VecDeque<PktBuf>>,
-    /// Ports that have something there.
+    /// Ports with frames in `outgoing`.
     busy: Vec<usize>,
     /// Transmit queues of its own, by number of the port.
     own: Vec<Option<OwnQueue<P>>>,
@@ -41,18 +41,18 @@ struct OwnQueue<P: Platform> {
     queue: Box<dyn TxQueue>,
 }
 
-/// Addresses that were posted lately, each at the place that its hash gives it.
+/// Recently posted addresses, each at the index of its hash.
 struct Posted {
     places: Box<[Option<(LearnedSource, Time)>]>,
 }
 
 /// Places of the cache.
 const PLACES: usize = 256;
-/// After what time an address that is still not in the table is posted again: it was refused, or flushed.
+/// Time after which an address that is still not in the table is posted again, because it was refused or flushed.
 const AGAIN: std::time::Duration = std::time::Duration::from_millis(100);
 
 impl Posted {
-    /// Whether this is to be posted now.
+    /// Whether this address should be posted now.
     fn is_news(&mut self, source: LearnedSource, now: Time) -> bool {
         let hash = source.key.bits().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
         let place = &mut self.places[hash as usize % PLACES];
@@ -73,7 +73,7 @@ impl<P: Platform> Rcu<P> {
         Rcu { posts, posted, outgoing: Vec::new(), busy: Vec::new(), own: Vec::new(), mail: Vec::new() }
     }
 
-    /// Takes a transmit queue for itself.
+    /// Takes exclusive ownership of a transmit queue.
     pub(crate) fn own(&mut self, port: Arc<BridgePort<P>>, queue: Box<dyn TxQueue>) {
         let at = port.number.index();
         if self.own.len() <= at {
@@ -91,8 +91,8 @@ impl<P: Platform> Rcu<P> {
         }
     }
 
-    /// Gives up having transmit queues for itself: a receive queue of its lane goes to another worker, which transmits by
-    /// them, too.
+    /// Gives up its exclusive transmit queues, because a receive queue of its lane moves to another worker, which
+    /// transmits by them, too.
     pub(crate) fn share(&mut self, worker: usize) {
         for own in self.own.drain(..).flatten() {
             own.port.take_back(worker, own.queue);
@@ -123,7 +123,7 @@ impl<P: Platform> Rcu<P> {
             let mut table = SectionFdb::new(&shared.table, &section);
             let decision = inlet.decide(list, &mut table, &frame, counters, now);
             if let Some(source) = table.unlearned {
-                // A full ring: it will be posted with a later frame.
+                // If the ring is full, a later frame of the station posts the address.
                 posts |= self.posted.is_news(source, now) && self.posts.push(source).is_ok();
             }
             match decision {
@@ -158,7 +158,7 @@ impl<P: Platform> Rcu<P> {
         }
     }
 
-    /// The frame waits for the end of the batch.
+    /// The frame is sent at the end of the batch.
     #[inline]
     fn leave_by(&mut self, list: &MemberList<P>, to: ForwardedFrame, frame: PktBuf, counters: &Counters) {
         let Some(port) = list.ports.get(to.port.index()).and_then(Option::as_ref) else {
@@ -180,7 +180,7 @@ impl<P: Platform> Rcu<P> {
         self.outgoing[at].push_back(frame);
     }
 
-    /// Transmits what waits for a port; what the device has no room for is dropped, counted.
+    /// Transmits the frames that wait for a port; those for which the device has no room are dropped and counted.
     fn transmit_to(&mut self, port: &Arc<BridgePort<P>>, by: Transmitter, counters: &Counters) {
         let at = port.number.index();
         let outgoing = &mut self.outgoing[at];

@@ -4,13 +4,14 @@
 //! | state | readers | writers |
 //! |---|---|---|
 //! | member list, with the ports ([`MemberList`]) | workers, in a read section | the control plane: a new list, then a grace period |
-//! | table | workers, in a read section; a hit replaces a word | mutex; removal waits for one grace period |
+//! | table | workers, in a read section; a hit replaces one word | mutex; removal waits for one grace period |
 //! | port | workers, by a reference or inside the section | removal: off the list, grace period, references |
 //! | receive queue, its storm control | its worker | - |
 //! | rules of configuration, spanning tree | control plane, one lock | the same |
 //!
 //! [`SharedBridge::keep_house`] is the worker that may sleep: it ages the table, runs spanning tree, learns what workers
-//! under `rcu` have posted, and takes down ports that have vanished. Workers mail it what they may not do themselves.
+//! under `rcu` have posted, and takes down ports whose device has vanished. Workers send it the work that they must not
+//! do themselves.
 //!
 //! *What may never happen.* A worker waits for the control plane, or for another worker except by the lock of a transmit
 //! queue and the mutex of the table, both outside its read section. A port transmits after its removal has returned.
@@ -39,32 +40,33 @@ use crate::port_error::PortError;
 use crate::table::{ConcurrentFdb, TableControl};
 use crate::worker::Parting;
 
-/// How workers use the bridge at the same time.
+/// How workers share the bridge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
-    /// A read section for each frame, references where transmission may wait, an insert under the mutex (the paper).
+    /// As in the paper: a read section for each frame, references because transmission may wait, an insert under the
+    /// mutex.
     Mpsafe,
     /// A read section for each batch, which includes its transmission; new addresses are posted. A worker takes no lock if
     /// each port has a transmit queue for each worker.
     Rcu,
 }
 
-/// What a bridge of this kind is like.
+/// The configuration of a bridge of this kind.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedConfig {
     /// How workers share it.
     pub sharing: Sharing,
     /// Size and ageing of the forwarding database.
     pub fdb: FdbConfig,
-    /// Work per interrupt: frames that are taken from a receive queue before another has its turn.
+    /// Work per interrupt: the frames taken from a receive queue before the next queue has its turn.
     pub work: Work,
-    /// How many workers there are, at least 1.
+    /// Number of workers, at least 1.
     pub workers: usize,
     /// How ports signal, if there are enough vectors.
     pub interrupts: InterruptKind,
 }
 
-/// The member list as workers read it: the rules' list, and the ports by number.
+/// The member list for workers: the list of the rules, and the ports by number.
 pub(crate) struct MemberList<P: Platform> {
     pub(crate) members: Members,
     pub(crate) ports: Vec<Option<Arc<BridgePort<P>>>>,
@@ -74,12 +76,12 @@ pub(crate) struct MemberList<P: Platform> {
 pub(crate) struct Inlet<P: Platform> {
     pub(crate) port: Arc<BridgePort<P>>,
     pub(crate) index: usize,
-    /// The transmit queues by which its frames leave; the number of its first worker.
+    /// The index of its frames' transmit queues: the number of its first worker.
     pub(crate) lane: usize,
     pub(crate) queue: Box<dyn RxQueue>,
     pub(crate) storm: Storm,
     pub(crate) limits: StormLimits,
-    /// The device has vanished, which has been mailed.
+    /// The device has vanished, and the housekeeper was notified.
     pub(crate) gone: bool,
 }
 
@@ -89,15 +91,15 @@ impl<P: Platform> Drop for Inlet<P> {
     }
 }
 
-/// What a worker gets from others.
+/// A message to a worker.
 pub(crate) enum SeatDelivery<P: Platform> {
     /// A receive queue to poll.
     Receive(Inlet<P>),
     /// A transmit queue of its own.
     Transmit(Arc<BridgePort<P>>, Box<dyn TxQueue>),
-    /// A frame to transmit by that, from the control plane.
+    /// A frame to transmit by its own queue, from the control plane.
     Frame(Arc<BridgePort<P>>, PktBuf),
-    /// A receive queue is to go to another worker.
+    /// An order to pass a receive queue to another worker.
     Part(Parting<P>),
 }
 
@@ -110,14 +112,14 @@ pub(crate) struct Seat<P: Platform> {
     pub(crate) counters: Counters,
 }
 
-/// What waits for a worker.
+/// The messages that wait for a worker.
 struct Deliveries<P: Platform> {
     waiting: Vec<SeatDelivery<P>>,
-    /// The worker has ended, perhaps by a panic: nothing waits for it any more.
+    /// The worker has ended, perhaps by a panic, and accepts no more messages.
     left: bool,
 }
 
-/// What a worker leaves to the housekeeper.
+/// A message to the housekeeper.
 pub(crate) enum HouseMail {
     /// A frame for spanning tree.
     Bpdu(PortNumber, PktBuf),
@@ -125,11 +127,11 @@ pub(crate) enum HouseMail {
     Gone(PortNumber),
 }
 
-/// Letters that wait at most; BPDUs beyond that are dropped, counted.
+/// Maximum number of waiting messages; further BPDUs are dropped and counted.
 const MOST_MAIL: usize = 256;
-/// Addresses that one worker under `rcu` has posted and the housekeeper has not learned.
+/// Maximum number of addresses that one worker under `rcu` has posted and the housekeeper has not learned yet.
 const MOST_POSTED: usize = 1024;
-/// How often entries that have aged are looked for: NetBSD's period.
+/// Period of the search for aged entries, as in NetBSD.
 const PRUNE: Duration = Duration::from_secs(300);
 
 struct ControlPlane<P: Platform> {
@@ -151,13 +153,13 @@ pub struct SharedBridge<P: Platform> {
     pub(crate) list: RcuCell<MemberList<P>, P>,
     pub(crate) table: Arc<ConcurrentFdb<P>>,
     pub(crate) seats: Box<[Seat<P>]>,
-    /// Of workers that have not begun.
+    /// The parts of workers that have not begun.
     producers: Lock<Vec<Option<spsc::Producer<LearnedSource, P>>>, P>,
     control: Lock<ControlPlane<P>, P, class::Control>,
     mail: Lock<VecDeque<HouseMail>, P, class::Handoff>,
     housekeeper: Parker<P>,
     stopping: P::AtomicBool,
-    /// The control plane's and the housekeeper's.
+    /// The state of the control plane and the housekeeper.
     counters: Counters,
 }
 
@@ -165,7 +167,7 @@ impl<P: Platform> SharedBridge<P> {
     /// A bridge without ports.
     ///
     /// # Errors
-    /// When no descriptor is left for the workers' doorbells.
+    /// No descriptor is left to wake the workers.
     pub fn new(config: SharedConfig) -> io::Result<Arc<SharedBridge<P>>> {
         let workers = config.workers.max(1);
         let domain = Qsbr::<P>::new();
@@ -206,8 +208,8 @@ impl<P: Platform> SharedBridge<P> {
         }))
     }
 
-    /// Adds a device as a port, which forwards at once, or as spanning tree says. The MTU of the port is that of the device
-    /// if that is smaller than the configured one.
+    /// Adds a device as a port, which forwards at once or, with spanning tree, when the tree allows it. The MTU of the
+    /// port is that of the device if that is smaller than the configured one.
     ///
     /// # Errors
     /// See [`PortError`].
@@ -236,7 +238,7 @@ impl<P: Platform> SharedBridge<P> {
         port::enter(&mut control.bridge, &port, config, now);
         port::put(&mut control.ports, port.clone());
         self.settle(&mut control);
-        // Below the lock, so that no queue is moved before its worker has it.
+        // Under the lock, so that no queue is moved before its worker has it.
         for (worker, queue) in transmitters.into_iter().enumerate() {
             self.deliver(worker, SeatDelivery::Transmit(port.clone(), queue));
         }
@@ -256,7 +258,7 @@ impl<P: Platform> SharedBridge<P> {
         port.wait_unused();
         port.close();
         let mut control = self.control.lock();
-        // What a worker has learned meanwhile.
+        // Removes the addresses that a worker has learned meanwhile.
         control.bridge.table_mut().forget_port(number);
         control.affinity.forget(&port);
         drop(control);
@@ -275,7 +277,7 @@ impl<P: Platform> SharedBridge<P> {
         Some(port)
     }
 
-    /// Changes configuration, as `change` does, and waits until every worker forwards by it.
+    /// Applies `change` to the configuration, and waits until every worker uses the result.
     pub fn configure<R>(&self, change: impl FnOnce(&mut dyn Configure) -> R) -> R {
         let mut control = self.control.lock();
         let result = change(&mut control.bridge);
@@ -283,7 +285,7 @@ impl<P: Platform> SharedBridge<P> {
         result
     }
 
-    /// The state of the bridge's rules and, by number, its ports.
+    /// Calls `look` with the state of the rules and the ports by number.
     pub fn look<R>(&self, look: impl FnOnce(&dyn Configure, &[Option<PortReport>]) -> R) -> R {
         let control = self.control.lock();
         let report = |port: &Option<Arc<BridgePort<P>>>| port.as_deref().map(PortReport::of);
@@ -291,7 +293,7 @@ impl<P: Platform> SharedBridge<P> {
         look(&control.bridge, &ports)
     }
 
-    /// What was dropped, learned, and so on, by all threads.
+    /// The counters of all threads: drops, learned addresses, and others.
     pub fn counters(&self) -> CounterSnapshot {
         Counters::fold(self.seats.iter().map(|seat| &seat.counters).chain([&self.counters]))
     }
@@ -301,20 +303,20 @@ impl<P: Platform> SharedBridge<P> {
         self.domain.grace_periods()
     }
 
-    /// Does what is due at `now`, and what workers have mailed. Returns when it next has to be called, though nothing is
-    /// mailed. Of a thread that may wait.
+    /// Runs the timers due at `now`, and processes the messages of workers. Returns the time of the next call, if no
+    /// message comes before. The calling thread may have to wait.
     pub fn keep_house(&self, now: Time) -> Time {
         let mut control = self.control.lock();
         self.learn_posted(&mut control, now);
         loop {
-            // In a statement of its own, so that the lock is not held while the letter is answered.
+            // In a statement of its own, so that the lock is not held while the message is processed.
             let letter = self.mail.lock_after(&control).pop_front();
             match letter {
                 Some(HouseMail::Bpdu(port, frame)) => control.bridge.take_bpdu(port, &frame, &self.counters, now),
                 Some(HouseMail::Gone(port)) => control.bridge.set_up(port, false, now),
                 None => break,
             }
-            // Before the next one, so that a state is in effect before a BPDU that says so is transmitted.
+            // Before the next message, so that a state is in effect before the BPDU that announces it is transmitted.
             self.settle(&mut control);
         }
         if control.bridge.next_deadline().is_some_and(|due| due <= now) {
@@ -328,7 +330,7 @@ impl<P: Platform> SharedBridge<P> {
         control.bridge.next_deadline().unwrap_or(Time::MAX).min(control.next_prune)
     }
 
-    /// Calls [`SharedBridge::keep_house`] until the bridge [stops](SharedBridge::stop). For a thread of its own.
+    /// Calls [`SharedBridge::keep_house`] until the bridge [stops](SharedBridge::stop). Needs a thread of its own.
     pub fn run_housekeeper(&self) {
         while !self.is_stopping() {
             let now = Time::from_nanos(P::now());
@@ -337,10 +339,10 @@ impl<P: Platform> SharedBridge<P> {
         }
     }
 
-    /// Ends the bridge: workers and housekeeper return from their calls. Frames that have arrived and are not forwarded are
-    /// dropped, counted.
+    /// Ends the bridge: workers and housekeeper return from their calls. Frames that have arrived and are not forwarded
+    /// are dropped and counted.
     pub fn stop(&self) {
-        // Under the lock that ports are added with: each port is stopped.
+        // Under the lock for adding ports, so that each port is stopped.
         let control = self.control.lock();
         self.stopping.store(true, Ordering::Release);
         control.ports.iter().flatten().for_each(|port| port.stop());
@@ -355,7 +357,7 @@ impl<P: Platform> SharedBridge<P> {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// Frames that one interrupt takes at most.
+    /// Maximum number of frames that one interrupt takes.
     #[inline]
     pub(crate) fn most_work(&self) -> usize {
         self.work.load(Ordering::Relaxed)
@@ -366,7 +368,7 @@ impl<P: Platform> SharedBridge<P> {
         Work::of_most(self.most_work())
     }
 
-    /// Sets that; the next interrupt of each worker goes by it.
+    /// Sets it, from the next interrupt of each worker on.
     pub fn set_work(&self, work: Work) {
         self.work.store(work.most(), Ordering::Relaxed);
     }
@@ -377,8 +379,8 @@ impl<P: Platform> SharedBridge<P> {
         control.ports.iter().flatten().flat_map(|port| port.interrupts()).collect()
     }
 
-    /// Moves a vector of a port, and with it the polling of its receive queues, to another processor: no frame is lost, and none
-    /// overtakes another. [`Relocation::wait`] waits until that is done.
+    /// Moves a vector of a port, and with it the polling of its receive queues, to another processor. No frame is lost,
+    /// and no frame overtakes another. [`Relocation::wait`] waits until the move is done.
     ///
     /// # Errors
     /// See [`AffinityError`].
@@ -403,8 +405,8 @@ impl<P: Platform> SharedBridge<P> {
         Ok(self.relocate(&mut control, moves))
     }
 
-    /// A processor takes no interrupts any more: its vectors go to the others. Or it takes some again, which new ports and
-    /// [`SharedBridge::distribute`] give it.
+    /// Keeps interrupts away from a processor: its vectors go to the others. Or allows them again: new ports and
+    /// [`SharedBridge::distribute`] then use the processor.
     ///
     /// # Errors
     /// There is no such processor, or no other takes interrupts.
@@ -429,7 +431,7 @@ impl<P: Platform> SharedBridge<P> {
     }
 
     fn relocate(&self, control: &mut ControlPlane<P>, mut moves: Vec<QueueMove<P>>) -> Relocation<'_, P> {
-        // A worker that has ended passes nothing on, and takes nothing.
+        // A worker that has ended neither passes queues on nor takes any.
         moves.retain(|of| self.is_manned(of.from) && self.is_manned(of.to));
         control.affinity.has_moved |= !moves.is_empty();
         for QueueMove { port, index, from, to, .. } in &moves {
@@ -443,12 +445,12 @@ impl<P: Platform> SharedBridge<P> {
         self.seats.get(worker).is_some_and(|seat| !seat.deliveries.lock().left)
     }
 
-    /// Wakes the housekeeper, who then learns what was posted.
+    /// Wakes the housekeeper, which then learns the posted addresses.
     pub(crate) fn wake_housekeeper(&self) {
         self.housekeeper.unpark();
     }
 
-    /// Leaves something to the housekeeper.
+    /// Sends a message to the housekeeper.
     pub(crate) fn send_mail(&self, letter: HouseMail, counters: &Counters) {
         let mut mail = self.mail.lock();
         if mail.len() >= MOST_MAIL && matches!(letter, HouseMail::Bpdu(..)) {
@@ -459,12 +461,12 @@ impl<P: Platform> SharedBridge<P> {
         self.wake_housekeeper();
     }
 
-    /// What a worker needs that no other has; `None`: a worker of this number has begun.
+    /// The exclusive parts of a worker; `None`: a worker of this number has begun.
     pub(crate) fn take_seat(&self, worker: usize) -> Option<spsc::Producer<LearnedSource, P>> {
         self.producers.lock().get_mut(worker)?.take()
     }
 
-    /// What was delivered to a worker; one load if nothing was.
+    /// The messages delivered to a worker; one load if there are none.
     #[inline]
     pub(crate) fn deliveries(&self, worker: usize) -> Vec<SeatDelivery<P>> {
         let seat = &self.seats[worker];
@@ -476,7 +478,7 @@ impl<P: Platform> SharedBridge<P> {
         std::mem::take(&mut deliveries.waiting)
     }
 
-    /// Passes something to a worker. If that has ended it is dropped, and a queue with that closed.
+    /// Sends a message to a worker. If the worker has ended, the message is dropped, and a queue in it closed.
     pub(crate) fn deliver(&self, worker: usize, delivery: SeatDelivery<P>) {
         let seat = &self.seats[worker];
         let mut deliveries = seat.deliveries.lock();
@@ -491,7 +493,7 @@ impl<P: Platform> SharedBridge<P> {
         seat.bell.ring();
     }
 
-    /// A worker has ended: what waits for it, and what would, is dropped.
+    /// A worker has ended: its waiting messages, and later ones, are dropped.
     pub(crate) fn leave_seat(&self, worker: usize) {
         let mut deliveries = self.seats[worker].deliveries.lock();
         deliveries.left = true;
@@ -507,7 +509,7 @@ impl<P: Platform> SharedBridge<P> {
     fn learn_posted(&self, control: &mut ControlPlane<P>, now: Time) {
         let ControlPlane { posted, sources, ports, .. } = control;
         posted.iter_mut().for_each(|queue| _ = queue.pop_batch(sources, MOST_POSTED));
-        // Behind a port that has been removed since there is nothing.
+        // A port that was removed meanwhile has no stations.
         sources.retain(|source| ports.get(source.port.index()).is_some_and(Option::is_some));
         if !sources.is_empty() {
             self.table.learn_all(sources, now, |learned| count_learned(learned, &self.counters));
@@ -554,7 +556,7 @@ impl<P: Platform> SharedBridge<P> {
         }
         let next = MemberList { members: control.bridge.members().clone(), ports: control.ports.clone() };
         drop(self.list.replace(|_| next));
-        // What a worker learned by the old list behind a port that does not learn any more.
+        // Removes addresses that a worker learned from the old list, behind a port that does not learn any more.
         let silent = |(port, member): (PortNumber, &Member)| (member.state() == PortState::Discarding).then_some(port);
         let silent: Vec<PortNumber> = control.bridge.members().iter().filter_map(silent).collect();
         for port in silent {
@@ -563,7 +565,7 @@ impl<P: Platform> SharedBridge<P> {
     }
 }
 
-/// The end of a removal.
+/// The completion of a removal.
 pub struct PortRemoval<P: Platform> {
     port: Arc<BridgePort<P>>,
 }
@@ -574,7 +576,7 @@ impl<P: Platform> PortRemoval<P> {
         !self.port.is_polled()
     }
 
-    /// Waits for that. The workers must be running, on other threads.
+    /// Waits until they are closed. The workers must be running, on other threads.
     pub fn wait(&self) {
         let mut spins = 0;
         while !self.is_complete() {

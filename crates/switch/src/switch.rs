@@ -1,4 +1,4 @@
-//! [`Switch`]: a running bridge, whichever way threads share it: ports, configuration, threads.
+//! [`Switch`]: a running bridge with any way of sharing: ports, configuration, threads.
 //!
 //! Under `generic` the whole bridge is behind one lock, which its one thread takes for each poll. Under `mpsafe` and `rcu`
 //! there are workers, and a housekeeper.
@@ -47,7 +47,7 @@ impl BridgeExclusion {
         }
     }
 
-    /// The work per interrupt that goes with it: all there is, one frame (the paper), a vector.
+    /// Its default work per interrupt: all frames in the ring, one frame (as in the paper), or a vector.
     pub const fn usual_work(self) -> Work {
         match self {
             BridgeExclusion::Generic => Work::Drain,
@@ -57,7 +57,7 @@ impl BridgeExclusion {
     }
 }
 
-/// The name is none of [`BridgeExclusion::ALL`].
+/// The name of an unknown exclusion; [`BridgeExclusion::ALL`] has the known ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownBridgeExclusion;
 
@@ -77,7 +77,7 @@ impl FromStr for BridgeExclusion {
     }
 }
 
-/// What a bridge is like.
+/// The configuration of a bridge.
 #[derive(Clone, Copy, Debug)]
 pub struct SwitchConfig {
     /// How threads share it.
@@ -86,16 +86,16 @@ pub struct SwitchConfig {
     pub fdb: FdbConfig,
     /// Work per interrupt.
     pub work: Work,
-    /// Workers; `generic` has one, whatever is said here.
+    /// Number of workers; `generic` always has one.
     pub workers: usize,
-    /// Frames that wait for the software interrupt at most, under `generic`.
+    /// Maximum number of frames that wait for the software interrupt, under `generic`.
     pub input_queue: usize,
-    /// How ports signal, if there are enough vectors; by lines under `generic`.
+    /// How ports signal, if there are enough vectors; `generic` always uses lines.
     pub interrupts: InterruptKind,
 }
 
 impl SwitchConfig {
-    /// The usual one, with two workers.
+    /// The default configuration, with two workers.
     pub fn new(exclusion: BridgeExclusion) -> SwitchConfig {
         let GenericConfig { fdb, input_queue, .. } = GenericConfig::default();
         let (work, interrupts) = (exclusion.usual_work(), InterruptKind::Msix);
@@ -121,16 +121,16 @@ struct KernelLock<P: Platform> {
     stopping: P::AtomicBool,
 }
 
-/// How long the thread of `generic` sleeps if it has a device that cannot wake it.
+/// How long the thread of `generic` sleeps if one of its devices cannot wake it.
 const NAP: Duration = Duration::from_millis(1);
-/// Polls in which nothing arrived before it sleeps.
+/// Number of polls without a frame before it sleeps.
 const IDLE_POLLS: u32 = 64;
 
 impl<P: Platform> Switch<P> {
     /// A bridge without ports and threads.
     ///
     /// # Errors
-    /// When no descriptor is left to wake its threads by.
+    /// No descriptor is left to wake its threads.
     pub fn new(config: SwitchConfig) -> io::Result<Switch<P>> {
         let SwitchConfig { exclusion, fdb, work, workers, input_queue, interrupts } = config;
         let shared =
@@ -139,7 +139,8 @@ impl<P: Platform> Switch<P> {
             BridgeExclusion::Generic => {
                 let generic = Generic::new(GenericConfig { fdb, work, input_queue });
                 Engine::Generic(Arc::new(KernelLock {
-                    // First come, first served: its thread takes it again at once, and must not keep others out.
+                    // A first-come, first-served lock, because its thread takes it again at once and must not starve
+                    // others.
                     generic: Lock::new(LockKind::Ticket, LockClass::Control, generic),
                     bell: P::Doorbell::new()?,
                     stopping: P::AtomicBool::new(false),
@@ -196,7 +197,7 @@ impl<P: Platform> Switch<P> {
         }
     }
 
-    /// Adds a device as a port of this name, which forwards at once, or as spanning tree says.
+    /// Adds a device as a port of this name, which forwards at once or, with spanning tree, when the tree allows it.
     ///
     /// # Errors
     /// See [`PortError`].
@@ -217,7 +218,7 @@ impl<P: Platform> Switch<P> {
         }
     }
 
-    /// Removes a port and closes its device; the threads must be running. Whether it was there.
+    /// Removes a port and closes its device; the threads must be running. Returns whether the port existed.
     pub fn remove_port(&self, number: PortNumber, now: Time) -> bool {
         match &self.engine {
             Engine::Generic(lock) => {
@@ -235,12 +236,12 @@ impl<P: Platform> Switch<P> {
         }
     }
 
-    /// Changes configuration, as `change` does; in effect when this returns.
+    /// Applies `change` to the configuration, which is in effect when this returns.
     pub fn configure<R>(&self, change: impl FnOnce(&mut dyn Configure) -> R) -> R {
         match &self.engine {
             Engine::Generic(lock) => {
                 let result = change(lock.generic.lock().bridge_mut());
-                // Its thread transmits what spanning tree says about that.
+                // Its thread transmits the BPDUs that result.
                 lock.bell.ring();
                 result
             }
@@ -279,8 +280,8 @@ impl<P: Platform> Switch<P> {
         }
     }
 
-    /// A processor takes no interrupts any more, or some again; returns how many queues have moved. The threads must be
-    /// running.
+    /// Keeps interrupts away from a processor, or allows them again; returns how many queues have moved. The threads
+    /// must be running.
     ///
     /// # Errors
     /// See [`AffinityError`].
@@ -327,7 +328,7 @@ impl<P: Platform> Switch<P> {
         }
     }
 
-    /// What was dropped, learned, and so on.
+    /// The counters: drops, learned addresses, and others.
     pub fn counters(&self) -> CounterSnapshot {
         match &self.engine {
             Engine::Generic(lock) => lock.generic.lock().counters().snapshot(),

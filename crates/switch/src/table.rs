@@ -1,18 +1,18 @@
-//! [`ConcurrentFdb`]: the forwarding database that several threads read while one changes it.
+//! [`ConcurrentFdb`]: a forwarding database that several threads read while one changes it.
 //!
 //! A hash table with chains, whose entries never move: an entry is a node of an array, found by number, so that the table
 //! needs no `unsafe`. A reader follows a chain inside a read section of a [`Qsbr`] domain. A writer holds the mutex,
 //! unlinks nodes, waits for one grace period, however many nodes there are, and only then makes them free for other
-//! addresses; it does not hold the mutex while it waits, so a flush delays no thread that inserts. The paper allocates the
-//! list of what is unlinked before it takes the mutex, and tries again if the table has grown meanwhile; here the number of
-//! nodes is fixed, and so is the length of that list.
+//! addresses; it does not hold the mutex while it waits, so a flush delays no thread that inserts. The paper allocates
+//! the list of unlinked entries before it takes the mutex, and tries again if the table has grown meanwhile; here the
+//! number of nodes is fixed, and so is the length of that list.
 //!
-//! A hit takes no lock: it replaces the word of the entry, port, flags and stamp, if no other thread has done so. (The
-//! paper's plain store could put an address that has moved back to its old port; an entry that is compared first cannot, so
-//! the numbers of addresses by port stay exact.)
+//! A hit takes no lock: it replaces the entry's word (port, flags and stamp) if no other thread has changed it. (The
+//! paper's plain store could move an address back to its old port. A compare-and-exchange cannot, so the numbers of
+//! addresses by port stay exact.)
 //!
-//! *What may never happen.* A node is used for another address while a reader may stand on it: that reader would take the
-//! port of another station, or walk along another chain.
+//! *What may never happen.* A node is reused for another address while a reader may be at it: that reader would get the
+//! port of another station, or continue along another chain.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use bridge::{
 use observe::Time;
 use sync::{Atomic, Guard, Lock, LockClass, LockKind, Ordering, Platform, Qsbr, QsbrReader};
 
-/// A place for an entry. A link is the number of a node plus 1; 0 is the end of a chain.
+/// A node for an entry. A link is the number of a node plus 1; 0 is the end of a chain.
 struct TableNode<P: Platform> {
     key: P::AtomicU64,
     entry: P::AtomicU64,
@@ -43,7 +43,7 @@ pub struct ConcurrentFdb<P: Platform> {
     writer: Lock<Bookkeeping, P>,
 }
 
-/// What the writer alone uses.
+/// State that only the writer uses.
 struct Bookkeeping {
     /// Links to nodes without an entry.
     free: Vec<u32>,
@@ -54,7 +54,7 @@ struct Bookkeeping {
     of_port: Vec<u32>,
 }
 
-/// Chains that a writer goes through before it lets others have the mutex.
+/// Number of chains that a writer processes before it releases the mutex for others.
 const CHAINS_AT_ONCE: usize = 256;
 
 impl<P: Platform> ConcurrentFdb<P> {
@@ -76,7 +76,8 @@ impl<P: Platform> ConcurrentFdb<P> {
         }
     }
 
-    /// Runs the rule of learning with the mutex held. Not for a thread inside a read section, which may not wait.
+    /// Runs the rule of learning with the mutex held. Must not be called inside a read section, because a thread in one
+    /// must not wait.
     pub fn learn(&self, source: LearnedSource, now: Time) -> Learned {
         place(&mut self.writing(), source, now)
     }
@@ -107,7 +108,7 @@ impl<P: Platform> ConcurrentFdb<P> {
 
     #[inline]
     fn node_of(&self, key: FdbKey) -> Option<&TableNode<P>> {
-        // Acquire: what was written to a node before it was linked.
+        // Acquire, to read what was written to a node before it was linked.
         let mut link = self.buckets[self.home(key)].load(Ordering::Acquire);
         while let Some(node) = self.node(link) {
             if node.key.load(Ordering::Relaxed) == key.bits() {
@@ -149,7 +150,7 @@ impl<P: Platform> ConcurrentFdb<P> {
         Duration::from_nanos(self.ageing.load(Ordering::Relaxed))
     }
 
-    /// Unlinks what `gone` names in these chains, waits for one grace period, and frees it.
+    /// Unlinks the entries of these chains for which `gone` is true, waits for one grace period, and frees them.
     fn remove_in(&self, chains: std::ops::Range<usize>, gone: impl Fn(FdbKey, FdbEntry) -> bool) -> usize {
         let unlinked = self.unlink(chains, gone);
         if unlinked.is_empty() {
@@ -160,9 +161,9 @@ impl<P: Platform> ConcurrentFdb<P> {
         unlinked.len()
     }
 
-    /// Takes what `gone` names out of these chains; readers may still stand on it.
+    /// Unlinks the entries of these chains for which `gone` is true; readers may still be at them.
     pub(crate) fn unlink(&self, chains: std::ops::Range<usize>, gone: impl Fn(FdbKey, FdbEntry) -> bool) -> Vec<u32> {
-        // All memory that this can need, before the mutex is taken.
+        // Allocate all memory that may be needed before taking the mutex.
         let mut unlinked = Vec::with_capacity(if chains.len() == 1 { 8 } else { self.nodes.len() });
         let mut next = chains.start;
         while next < chains.end {
@@ -174,7 +175,7 @@ impl<P: Platform> ConcurrentFdb<P> {
         unlinked
     }
 
-    /// Makes unlinked nodes free for other addresses: no reader stands on them any more.
+    /// Makes unlinked nodes free for other addresses: no reader is at them any more.
     pub(crate) fn free(&self, unlinked: &[u32]) {
         self.writer.lock().free.extend(unlinked);
     }
@@ -189,7 +190,7 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Exclusive use of the table for changes; readers go on.
+/// Exclusive use of the table for changes; readers continue.
 struct Writing<'a, P: Platform> {
     table: &'a ConcurrentFdb<P>,
     books: Guard<'a, Bookkeeping, P>,
@@ -204,7 +205,7 @@ impl<P: Platform> Writing<'_, P> {
             let entry = FdbEntry::from_bits(node.entry.load(Ordering::Relaxed));
             let leaves = FdbKey::from_bits(node.key.load(Ordering::Relaxed)).is_some_and(|key| gone(key, entry));
             if leaves {
-                // The node keeps its own link: a reader that stands on it goes on from there.
+                // The node keeps its own link, so that a reader at it can continue.
                 link.store(node.next.load(Ordering::Relaxed), Ordering::Release);
                 self.books.count(entry, false);
                 unlinked.push(at);
@@ -216,7 +217,7 @@ impl<P: Platform> Writing<'_, P> {
 }
 
 impl Bookkeeping {
-    /// Counts an entry that comes or goes.
+    /// Counts an entry that is added or removed.
     fn count(&mut self, entry: FdbEntry, comes: bool) {
         let adjust = |n: &mut u32| *n = if comes { *n + 1 } else { *n - 1 };
         if !entry.is_dynamic() {
@@ -241,7 +242,7 @@ impl<P: Platform> FdbWriter for Writing<'_, P> {
         if used >= self.books.capacity {
             return false;
         }
-        // Without one: what was removed a moment ago is still waited for.
+        // There is no free node: those removed a moment ago still wait for their grace period.
         let Some(link) = self.books.free.pop() else { return false };
         let Some(node) = self.table.node(link) else { return false };
         let bucket = &self.table.buckets[self.table.home(key)];
@@ -268,16 +269,16 @@ impl<P: Platform> FdbWriter for Writing<'_, P> {
     }
 }
 
-/// The table as a thread in a read section has it. Learning is put off: the section has to end first, because a thread in
-/// it may not wait for the mutex.
+/// The table for a thread in a read section. Learning is deferred until the section has ended, because a thread in it
+/// must not wait for the mutex.
 pub(crate) struct SectionFdb<'a, P: Platform> {
     table: &'a ConcurrentFdb<P>,
-    /// The address that is to be learned after the section.
+    /// The address to learn after the section.
     pub(crate) unlearned: Option<LearnedSource>,
 }
 
 impl<'a, P: Platform> SectionFdb<'a, P> {
-    /// For a reader that stays in its section as long as this is used.
+    /// A view for a reader that stays in its section while it is used.
     #[inline]
     pub(crate) fn new(table: &'a ConcurrentFdb<P>, reader: &'a QsbrReader<P>) -> Self {
         debug_assert!(table.domain.owns(reader), "a reader of another domain would not be waited for");
@@ -311,7 +312,7 @@ impl<P: Platform> Fdb for SectionFdb<'_, P> {
     }
 }
 
-/// The table as the control plane has it. A removal waits for a grace period.
+/// The table for the control plane. A removal waits for a grace period.
 pub(crate) struct TableControl<P: Platform>(pub(crate) Arc<ConcurrentFdb<P>>);
 
 impl<P: Platform> FdbControl for TableControl<P> {

@@ -1,4 +1,4 @@
-//! What forwarding decided to do to a frame's tag, done to its bytes.
+//! Changes a frame's tag as forwarding has decided.
 
 use bridge::TagAction;
 use pktbuf::{Checksum, PktBuf};
@@ -7,7 +7,7 @@ use wire::ethernet::{self, TAG_LEN};
 /// Headroom of a frame that is copied because it had none for a tag.
 const HEADROOM: usize = 64;
 
-/// The frame with its tag as it is to leave; `None`: there is no buffer for a copy with room for a tag.
+/// The frame with its outgoing tag; `None`: there is no buffer for a copy with room for a tag.
 pub(crate) fn retag(mut frame: PktBuf, action: TagAction) -> Option<PktBuf> {
     match action {
         TagAction::Keep => {}
@@ -34,13 +34,13 @@ fn with_headroom(frame: &PktBuf) -> Option<PktBuf> {
     let mut copy = PktBuf::alloc_with_headroom(HEADROOM, frame.len())?;
     copy.append(frame.len()).copy_from_slice(frame);
     let mut meta = *frame.meta();
-    // Said in bytes of the other buffer's headroom.
+    // Relative to the headroom of the other buffer.
     meta.l3 = 0;
     *copy.meta_mut() = meta;
     Some(copy)
 }
 
-/// What is left of the checksum begins at another byte of the frame.
+/// The position of the incomplete checksum moves with the tag.
 fn move_checksum(frame: &mut PktBuf, to: impl Fn(u16) -> u16) {
     if let Checksum::Partial { start, offset } = frame.meta().checksum {
         frame.meta_mut().checksum = Checksum::Partial { start: to(start), offset };

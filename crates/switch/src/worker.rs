@@ -1,11 +1,11 @@
 //! [`BridgeWorker`]: a thread that receives, decides and transmits; the paper's processor.
 //!
-//! A poll gives each receive queue an interrupt: so many frames, or all ([`Work`]). What happens to the frames of an
-//! interrupt is `mpsafe.rs` or `rcu.rs`. Each time that has returned, the queue's stopping flag is looked at: frames that
-//! have been taken from a queue that is to stop are dropped, counted, and the queue is given up.
+//! A poll gives each receive queue an interrupt: a number of frames, or all ([`Work`]). `mpsafe.rs` or `rcu.rs`
+//! forwards the frames of an interrupt. After that the queue's stopping flag is checked: frames that were taken from a
+//! stopping queue are dropped and counted, and the queue is given up.
 //!
-//! A worker that ends, by a panic in a device too, gives up its queues and its references: so a port can be removed
-//! afterwards, and nobody waits for a thread that is gone.
+//! A worker that ends, even by a panic in a device, gives up its queues and its references. So a port can be removed
+//! afterwards, and no thread waits for one that is gone.
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
@@ -29,20 +29,20 @@ pub struct BridgeWorker<P: Platform> {
     seat: WorkerSeat<P>,
     inlets: Vec<Inlet<P>>,
     way: Way<P>,
-    /// Receive queues that are to go to other workers, in the order in which that was said.
+    /// Receive queues to pass to other workers, in the order of the orders.
     parting: VecDeque<Parting<P>>,
     /// Empty between polls, kept for its memory.
     batch: Vec<PktBuf>,
 }
 
-/// A receive queue of a port is to go to another worker.
+/// An order to pass a receive queue of a port to another worker.
 pub(crate) struct Parting<P: Platform> {
     pub(crate) port: Arc<BridgePort<P>>,
     pub(crate) index: usize,
     pub(crate) to: usize,
 }
 
-/// What each way of sharing uses.
+/// The state of each way of sharing.
 pub(crate) struct WorkerSeat<P: Platform> {
     pub(crate) shared: Arc<SharedBridge<P>>,
     pub(crate) number: usize,
@@ -54,13 +54,13 @@ enum Way<P: Platform> {
     Rcu(Rcu<P>),
 }
 
-/// Polls in which nothing arrived before the worker sleeps.
+/// Number of polls without a frame before the worker sleeps.
 const IDLE_POLLS: u32 = 64;
-/// How long a worker sleeps if it has a device that cannot wake it.
+/// How long a worker sleeps if one of its devices cannot wake it.
 const NAP: Duration = Duration::from_millis(1);
 
 impl<P: Platform> BridgeWorker<P> {
-    /// The worker of this number, for the calling thread. `None`: there are not so many, or it has begun already.
+    /// The worker of this number, for the calling thread. `None`: there is no such worker, or it has begun already.
     pub fn begin(shared: &Arc<SharedBridge<P>>, number: usize) -> Option<BridgeWorker<P>> {
         let posts = shared.take_seat(number)?;
         let way = match shared.sharing {
@@ -84,7 +84,7 @@ impl<P: Platform> BridgeWorker<P> {
         taken
     }
 
-    /// Polls, and sleeps when there is nothing to do, until the bridge stops.
+    /// Polls until the bridge stops; sleeps while there is nothing to do.
     pub fn run(mut self) {
         let mut idle = 0;
         while !self.seat.shared.is_stopping() {
@@ -102,7 +102,7 @@ impl<P: Platform> BridgeWorker<P> {
         let shared = self.seat.shared.clone();
         let bell = &shared.seats[self.seat.number].bell;
         bell.arm();
-        // Once more: what has come before it was armed rings no bell.
+        // Polls once more: frames that arrived before arming do not wake the worker.
         if self.poll(Time::from_nanos(P::now())) == 0 && !shared.is_stopping() {
             let queues = self.inlets.iter().filter(|inlet| !inlet.gone);
             let descriptors: Vec<RawFd> = queues.clone().filter_map(|inlet| inlet.queue.pollable()).collect();
@@ -135,7 +135,7 @@ impl<P: Platform> BridgeWorker<P> {
     }
 
     /// Passes receive queues to other workers. Every frame that was taken from them has been transmitted: this is between
-    /// two polls. One that is still on its way to this worker goes on when it has come.
+    /// two polls. A queue that has not arrived at this worker yet is passed on when it has.
     fn part(&mut self) {
         for _ in 0..self.parting.len() {
             let Some(parting) = self.parting.pop_front() else { return };
@@ -187,7 +187,7 @@ impl<P: Platform> Drop for BridgeWorker<P> {
     fn drop(&mut self) {
         let number = self.seat.number;
         self.seat.shared.leave_seat(number);
-        // A panic may have left references behind: to the ports that a frame came by and was to leave by.
+        // A panic may have left references behind: to the input port of a frame and its output ports.
         self.inlets.iter().for_each(|inlet| inlet.port.release_all(number));
         if let Way::Mpsafe(way) = &self.way {
             way.known_ports().for_each(|port| port.release_all(number));
@@ -204,7 +204,7 @@ impl<P: Platform> WorkerSeat<P> {
 }
 
 impl<P: Platform> Inlet<P> {
-    /// Decides about a frame. The address of `table` that is to be learned is left there.
+    /// Decides about a frame. An address to learn is left in `table`.
     #[inline]
     pub(crate) fn decide(
         &mut self,
@@ -218,7 +218,7 @@ impl<P: Platform> Inlet<P> {
             Ok(arrival) => arrival,
             Err(reason) => return Decision::Drop(reason),
         };
-        // The number may be another port's by now.
+        // The number may belong to another port by now.
         if !list.ports.get(self.port.number.index()).is_some_and(|port| same(port.as_ref(), &self.port)) {
             return Decision::Drop(DropReason::InterfaceDown);
         }

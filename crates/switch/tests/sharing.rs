@@ -1,6 +1,6 @@
-//! Bridges that workers share, against the bridge of one thread: the same frames leave by the same ports. And what only a
-//! shared bridge has: grace periods, ports that come and go, workers and queues. Workers are polled in turn, in virtual
-//! time; the tests at the end run the threads.
+//! Bridges that workers share, against the bridge of one thread: the same frames leave by the same ports. Also the
+//! parts that only a shared bridge has: grace periods, addition and removal of ports, workers and queues. Workers are
+//! polled in turn, in virtual time; the tests at the end run the threads.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -103,7 +103,7 @@ impl Bench {
         self.shared.add_port(&name, &mut near, config, self.now).expect("a port")
     }
 
-    /// Until nothing moves.
+    /// Polls until no frame moves.
     fn rest(&mut self) {
         let now = self.now;
         while self.workers.iter_mut().map(|worker| worker.poll(now)).sum::<usize>() > 0 {
@@ -140,8 +140,8 @@ impl Dice {
     }
 }
 
-/// Random frames among stations that sometimes move, with tags, groups and frames to nobody: of the three bridges each
-/// sends the same frames by the same ports, learns the same and drops for the same reasons.
+/// Random frames among stations that sometimes move, with tags, groups and unknown destinations: each of the three
+/// bridges sends the same frames by the same ports, learns the same addresses and drops for the same reasons.
 #[test]
 fn the_same_frames_leave_as_from_a_bridge_of_one_thread() {
     const PORTS: usize = 4;

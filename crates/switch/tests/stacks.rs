@@ -252,7 +252,8 @@ fn a_full_input_queue_drops_and_counts() {
     assert_eq!(bridge.counters().dropped(DropReason::BridgeNoPort), 4, "there is no other port");
 }
 
-/// What a sender leaves to its device is done before the frame leaves by a port that does not do it, and only then.
+/// Checksums that a sender leaves to its device are completed if the frame leaves by a port that does not complete
+/// them, and only then.
 #[test]
 fn a_checksum_left_to_the_device_is_completed() {
     let ((near, mut sender), (plain, mut first), (able, mut second)) = (link(0, true), link(1, false), link(2, true));
@@ -279,7 +280,7 @@ fn a_checksum_left_to_the_device_is_completed() {
     assert_eq!(receive(&mut second), (bytes[14..].to_vec(), left));
 }
 
-/// A virtual machine ends: its device vanishes, and the others go on.
+/// A virtual machine ends: its device vanishes, and the others continue.
 #[test]
 fn a_port_that_vanishes_is_left_out() {
     let mut world = World::new([0; 3], &[], GenericConfig::default());

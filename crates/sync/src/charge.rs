@@ -65,7 +65,7 @@ impl Step {
     }
 }
 
-/// What a thread does with a lock, as a simulator is told.
+/// The operation of a thread on a lock, as reported to a simulator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LockStep {
     /// Its first try has failed: it waits.

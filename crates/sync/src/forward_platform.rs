@@ -1,7 +1,7 @@
 //! One macro for platforms that differ from another in a few functions, as those of tests do.
 
-/// Forwards items of [`Platform`](crate::Platform) to another platform, inside an implementation of the trait. What differs is
-/// written beside it.
+/// Forwards items of [`Platform`](crate::Platform) to another platform, inside an implementation of the trait.
+/// Differing items are written beside it.
 ///
 /// | word | forwards |
 /// |---|---|

@@ -28,7 +28,7 @@
 //! | pass a point in the order of tickets | [`Turnstile`] | `turnstile.rs` |
 //! | a value per thread, summed on demand | [`PerThread`] | `per_thread.rs` |
 //! | how often each lock was taken and waited for | [`profile`] | `profile.rs` |
-//! | what one thread did, step by step | [`walk`] | `walk.rs` |
+//! | record the steps of one thread | [`walk`] | `walk.rs` |
 //! | which lock may be taken under which | [`LockClass`], [`lock_order`] | `lock_class.rs`, `lock_order.rs` |
 
 mod cache_padded;

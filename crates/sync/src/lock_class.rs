@@ -1,6 +1,6 @@
 //! The order in which locks may be taken, as one list. There is no other table of pairs.
 //!
-//! From the list come the values of [`LockClass`], by which debug builds check what each thread does, and the types in
+//! From the list come the values of [`LockClass`], by which debug builds check each thread's order, and the types in
 //! [`class`], by which the compiler checks locks that are taken one under the other in one place:
 //! [`Lock::lock_after`](crate::Lock::lock_after) wants [`Before`] of their classes.
 

@@ -1,5 +1,5 @@
-//! Two macros with what the platforms of loom and shuttle have in common: both checkers have the standard library's threads,
-//! mutexes and condition variables, each under its own path.
+//! Two macros with the common parts of the platforms of loom and shuttle: both checkers have the standard library's
+//! threads, mutexes and condition variables, each under its own path.
 
 /// Defines `SLEEPERS`: the sleepers of one execution. The mutex orders a sleep against a wake as the kernel's hash bucket lock
 /// does.

@@ -66,8 +66,8 @@ impl<T, P: Platform> PerThread<T, P> {
         self.slot(P::thread_index())
     }
 
-    /// The calling thread's value, if that is in the table itself and has been made: a few instructions, and no call, so
-    /// that the caller's registers stay as they are.
+    /// The calling thread's value, if that is in the table itself and has been made: a few instructions, and no call,
+    /// so that the caller's registers are preserved.
     #[inline(always)]
     pub fn here_at_once(&self) -> Option<&T> {
         let found = self.direct.get(P::known_thread_index())?.load(Ordering::Acquire);

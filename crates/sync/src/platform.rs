@@ -109,11 +109,11 @@ pub trait CellLike<T> {
     fn into_inner(self) -> T;
 }
 
-/// A mistake that code above the seam makes where [`Platform::makes`] says so, because no platform could make it from
-/// below.
+/// A mistake that code above the seam makes if [`Platform::makes`] returns true for it, because a platform cannot make
+/// it from below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlantedMistake {
-    /// A look-up releases the lock of its table before it has a reference to what it found.
+    /// A look-up releases the lock of its table before it has a reference to the entry that it found.
     LookUpWithoutReference,
     /// A change for all cells leaves out the last one.
     ForgottenReplica,
@@ -123,15 +123,15 @@ pub enum PlantedMistake {
     ReleaseInTwoSteps,
     /// A thread processes its packet directly although others wait or are processed.
     DirectDespiteWork,
-    /// A thread looks for what was left for a handler, and returns the handler in another step.
+    /// A thread checks for events left for a handler, and returns the handler in a separate step.
     ReturnInTwoSteps,
-    /// A thread that found no work sleeps without looking again under the lock under which it says that it sleeps.
+    /// A thread that found no work sleeps without checking again under the lock under which it announces its sleep.
     IdleDespiteWork,
-    /// What a module of a stream passes on goes to the module that was the next one when it began.
+    /// Messages that a module of a stream passes on go to the module that was the next one when it began.
     StaleSuccessor,
-    /// A module is taken out of a stream without what has arrived at it meanwhile.
+    /// A module is removed from a stream, and messages that have arrived at it meanwhile are lost.
     ForgottenArrivals,
-    /// What a module of a stream held is passed on behind what has arrived after it.
+    /// Messages that a removed module held are passed on after those that arrived later.
     LeftoversLast,
 }
 
@@ -146,9 +146,10 @@ pub trait Platform: Copy + Default + Debug + Send + Sync + 'static {
     /// may depend on it.
     const EXPLORED: bool = false;
 
-    /// How often a thread that waits for another gives up its processor before it sleeps ([`yield_until`](crate::yield_until)).
-    /// About the cost of a sleep and a wake-up; few where each turn multiplies a checker's work; none on a simulated machine,
-    /// whose threads sleep at once as in the kernels that the papers measured.
+    /// How many times a thread that waits for another yields its processor before it sleeps
+    /// ([`yield_until`](crate::yield_until)). About the cost of a sleep and a wake-up; few where each turn multiplies a
+    /// checker's work; none on a simulated machine, whose threads sleep at once as in the kernels that the papers
+    /// measured.
     const TURNS_BEFORE_SLEEP: u32 = if Self::EXPLORED { 1 } else { 100 };
 
     /// Whether [`Platform::work`] and [`Platform::touch`] charge anything. If not, callers compute no arguments for
@@ -269,8 +270,8 @@ pub trait Platform: Copy + Default + Debug + Send + Sync + 'static {
         let _ = (object, address, length, write);
     }
 
-    /// What the calling thread does with the lock at `address`. Called only where [`Platform::CHARGED`] is true, and
-    /// costs nothing there: a simulator draws locks from it.
+    /// Reports the calling thread's operation on the lock at `address`. Called only where [`Platform::CHARGED`] is
+    /// true, and costs nothing there: a simulator draws locks from it.
     #[inline(always)]
     fn lock_step(step: LockStep, class: LockClass, address: usize) {
         let _ = (step, class, address);
@@ -312,7 +313,7 @@ pub trait Platform: Copy + Default + Debug + Send + Sync + 'static {
         IN_CALLBACK.get()
     }
 
-    /// Sets [`Platform::in_callback`] for the calling thread. Returns what it was.
+    /// Sets [`Platform::in_callback`] for the calling thread. Returns the previous value.
     #[inline]
     fn set_in_callback(inside: bool) -> bool {
         IN_CALLBACK.replace(inside)

@@ -53,8 +53,8 @@ impl<T, P: Platform> RcuCell<T, P> {
         })
     }
 
-    /// Publishes what `change` makes of the value, waits until no reader has the old one, and returns that. No lock is
-    /// held while it waits.
+    /// Publishes the value that `change` returns for the current one, waits until no reader has the old value, and
+    /// returns it. No lock is held while it waits.
     ///
     /// # Panics
     /// If the calling thread is reading: it would wait for itself.

@@ -114,7 +114,7 @@ impl<T, P: Platform> ThreadOwned<T, P> {
     }
 
     /// The value for as long as the guard lives, if the calling thread owns the cell already and is not using it. Costs
-    /// less than [`with`](Self::with): nothing is called, and nothing moved into a closure.
+    /// less than [`with`](Self::with): there is no call, and no value is moved into a closure.
     #[inline]
     pub fn borrow_mine(&self) -> Option<OwnerGuard<'_, T, P>> {
         if self.owner.load(Relaxed) != P::known_thread_index() || self.busy.replace(true) {

@@ -4,8 +4,8 @@
 //! Tickets are consecutive numbers from 0 on, wrapping, that the caller draws where the order is made (under the lock of
 //! a queue, say), so this type has no counter. A thread waits for its ticket's turn and then passes the turn on, once
 //! for each ticket, also for work that turned out to be none. Each ticket has a word that only its own thread waits for,
-//! as in Anderson's queue lock (IEEE TPDS, 1990), as long as no more threads hold tickets than there are words; with more
-//! of them some threads are woken in vain.
+//! as in Anderson's queue lock (IEEE TPDS, 1990), as long as no more threads hold tickets than there are words; with
+//! more of them, some threads are woken before their turn.
 //!
 //! A word is the ticket that has the turn, times two, plus one while a thread may sleep there. What may never happen: a
 //! turn that is passed while its thread sleeps on; or two threads that have the turn at once.
@@ -23,11 +23,11 @@ pub struct Turnstile<P: Platform = Real> {
 }
 
 impl<P: Platform> Turnstile<P> {
-    /// Ticket 0 has the turn. `threads`: how many may hold tickets at once without being woken in vain.
+    /// Ticket 0 has the turn. `threads`: how many may hold tickets at once without being woken before their turn.
     pub fn new(threads: usize) -> Self {
         let count = threads.max(1).next_power_of_two() as u32;
         let word = |index: u32| {
-            // A word that has not had its first turn holds the ticket before, which nobody draws any more.
+            // A word that has not had its first turn holds the ticket before, which is never drawn again.
             let ticket = if index == 0 { 0 } else { index.wrapping_sub(count) };
             CachePadded::new(P::AtomicU32::new(ticket << 1))
         };

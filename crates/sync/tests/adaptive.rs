@@ -8,7 +8,7 @@ use planted::{InjectedFault, LockNotice, Planted};
 use sync::raw::Adaptive;
 use sync::{Platform, RawLock, Real};
 
-/// What the platform answers, and what it has seen.
+/// The answers of the platform, and the calls that it has received.
 struct Scene {
     runs: Option<bool>,
     asked: Vec<usize>,
@@ -70,7 +70,7 @@ fn contended<const LENDS: bool>(enough: impl Fn() -> bool) {
     assert!(lock.try_lock(), "it is free");
 }
 
-/// Runs `act` on a thread whose number is none of the first.
+/// Runs `act` on a thread whose number is above the first ones.
 fn on_a_later_thread(act: &(dyn Fn() + Sync)) {
     if Real::thread_index() >= 6 {
         return act();
@@ -95,13 +95,13 @@ fn a_waiter_sleeps_at_once_if_the_holder_does_not_run() {
     let _turn = begin(Some(false));
     contended::<false>(|| count(LockNotice::Sleep) > 0);
     assert_eq!(count(LockNotice::Relax), 0, "it did not spin");
-    // The waiter cannot know that it was the last, and wakes once in vain.
+    // The waiter cannot know that it was the last, and wakes once without need.
     assert!((1..=2).contains(&count(LockNotice::Wake)));
     let scene = scene();
     assert!(scene.asked.iter().all(|thread| *thread == Real::thread_index()), "the holder is asked about");
 }
 
-/// A bit of the word says that there are sleepers; it is no part of the holder's number.
+/// A bit of the word marks that there are sleepers; it is not part of the holder's number.
 #[test]
 fn a_second_waiter_asks_about_the_same_holder() {
     let _turn = begin(Some(false));

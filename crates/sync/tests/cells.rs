@@ -63,7 +63,7 @@ fn a_grace_period_ends_with_the_first_report_of_each_reader() {
             ended.fetch_add(1, Release);
         });
         while ended.load(Acquire) == 0 {
-            // Nobody begins another grace period, whose number a later report would have.
+            // No thread begins another grace period, whose number a later report would have.
             reader.quiescent();
             thread::yield_now();
         }

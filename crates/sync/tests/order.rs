@@ -32,7 +32,7 @@ fn every_declared_pair_is_allowed_one_way_only() {
     }
 }
 
-/// What tests of the stack read: the locks that the thread holds, in the order they were taken.
+/// Tests of the stack read this: the locks that the thread holds, in the order in which they were taken.
 #[test]
 fn a_thread_knows_the_classes_that_it_holds() {
     let held = || {

@@ -168,7 +168,7 @@ fn a_ring_of_nothing_is_refused() {
     drop(spsc::channel::<u8, Real>(0));
 }
 
-/// Each half says what the ring holds and whether the other half is still there.
+/// Each half reports the number of elements and whether the other half still exists.
 #[test]
 fn each_half_of_an_spsc_knows_the_ring() {
     let (mut producer, mut consumer) = spsc::channel::<u32, Real>(5);

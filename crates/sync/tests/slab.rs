@@ -81,8 +81,8 @@ fn an_owner_counts_its_values_and_knows_their_keys() {
     assert_eq!((owner.remove(keys[2].slot), owner.len(), owner.is_empty()), (Some(3), 0, true));
 }
 
-/// What a value has first lies in the cache line of the word that a look-up compares, and a value of 8 bytes less than
-/// whole lines leaves no gap.
+/// The first fields of a value are in the cache line of the word that a look-up compares, and a value that is 8 bytes
+/// shorter than whole lines leaves no gap.
 #[test]
 fn an_entry_is_whole_cache_lines_and_begins_one() {
     type Value = [u64; 15];
@@ -193,7 +193,7 @@ fn a_value_that_is_moved_out_leaves_its_key_in_use() {
     assert_ne!(again.key(), gone, "the key that was reserved is stale");
 }
 
-/// What was located last is found without a look-up, as long as it is there and no longer.
+/// The entry located last is found without a look-up, exactly as long as it exists.
 #[test]
 fn what_was_located_last_is_found_until_it_is_gone() {
     let slab = slab::<u64>();
@@ -424,7 +424,7 @@ fn without_owners_memory_is_freed_at_once() {
     assert!(slab.footprint() < full / 8);
 }
 
-/// Threads that insert, free and look at each other's entries while memory is given back.
+/// Threads that insert, free and access each other's entries while memory is returned.
 #[test]
 fn memory_is_given_back_while_others_insert() {
     let slab = slab::<u64>();

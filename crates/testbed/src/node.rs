@@ -71,7 +71,7 @@ impl NodeConfig {
 pub struct Node<P: Platform> {
     /// The stack under test.
     pub stack: Stack<P>,
-    /// What runs it.
+    /// The driver that runs it.
     pub driver: Driver<P>,
     /// The time it reads.
     pub clock: Arc<VirtualClock<P>>,

@@ -153,7 +153,7 @@ impl<S, P: Platform> World<S, P> {
         }
     }
 
-    /// Advances time to the next deadline, or to `end`, and runs what is due.
+    /// Advances time to the next deadline, or to `end`, and runs the timers that are due.
     ///
     /// # Panics
     /// If deadlines in the past are not met.

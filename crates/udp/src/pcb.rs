@@ -15,8 +15,8 @@ use crate::{ReceivedDatagram, UdpReadiness};
 /// Memory that a socket's receive queue may hold by default, in bytes: some 250 full frames.
 pub const DEFAULT_RECEIVE_LIMIT: usize = 512 << 10;
 
-/// What a socket's receive queue may hold while memory is short, in bytes, as `udp_rmem_min` of Linux has it: a question
-/// still gets its answer.
+/// The limit of a socket's receive queue while memory is short, in bytes, as `udp_rmem_min` in Linux: a request still
+/// gets its answer.
 pub const LEAST_RECEIVE_LIMIT: usize = 4096;
 
 /// Most groups of one socket (Linux's `igmp_max_memberships`).

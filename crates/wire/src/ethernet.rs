@@ -1,7 +1,7 @@
 //! Ethernet II frames with at most one 802.1Q tag (IEEE 802.3 clause 3, IEEE 802.1Q clause 9).
 //!
-//! A tag is skipped: [`parse`] gives the type of what follows it and an offset of 18 instead of 14, and [`vlan_tag`]
-//! reads it. A second tag is reported as [`EtherType::Vlan`] of the payload, which no caller accepts.
+//! A tag is skipped: [`parse`] gives the type after the tag and an offset of 18 instead of 14, and [`vlan_tag`] reads
+//! it. A second tag is reported as [`EtherType::Vlan`] of the payload, which no caller accepts.
 
 use core::fmt;
 use core::net::{Ipv4Addr, Ipv6Addr};

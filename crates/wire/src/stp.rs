@@ -323,7 +323,7 @@ mod tests {
         ];
         assert_eq!(frame, expected);
         assert_eq!(Bpdu::of_frame(&frame), Ok(Bpdu::Rapid(rapid)));
-        // MSTP's longer BPDU of version 3 is read as what it begins with.
+        // MSTP's longer BPDU of version 3 is read as the RSTP BPDU with which it begins.
         let mut later = frame;
         (later[19], later[13]) = (3, 43);
         assert_eq!(Bpdu::of_frame(&later), Ok(Bpdu::Rapid(rapid)));

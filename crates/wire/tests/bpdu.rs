@@ -1,4 +1,4 @@
-//! BPDUs: what is written is read again, and no bytes make the parser panic.
+//! BPDUs: parsing returns the written BPDU, and no bytes make the parser panic.
 
 use proptest::prelude::*;
 use wire::ethernet::MacAddr;

@@ -57,7 +57,7 @@ pub struct SpecificationError {
     pub line: u32,
     /// The character in the line, counted from 1.
     pub column: u32,
-    /// What is wrong, and what was expected.
+    /// The error, and the expected text.
     pub message: String,
 }
 

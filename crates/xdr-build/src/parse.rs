@@ -48,7 +48,7 @@ struct Parser {
     tokens: Vec<(Token, Position)>,
     next: usize,
     definitions: Vec<Definition>,
-    /// The names of the definitions and fields that the next token stands in.
+    /// The names of the definitions and fields that enclose the next token.
     owners: Vec<String>,
 }
 
@@ -199,7 +199,7 @@ impl Parser {
         }
     }
 
-    /// What follows the name in `enum name { .. }`, or the keyword in a type without a name.
+    /// The text after the name in `enum name { .. }`, or after the keyword in a type without a name.
     fn body(&mut self, keyword: &str, name: Identifier) -> Parsed<()> {
         if self.owners.len() >= DEPTH {
             return Err(self.at().error(format!("types are declared inside each other more than {DEPTH} deep")));

@@ -1,5 +1,5 @@
-//! What a specification must keep that its grammar does not say (RFC 4506 section 6.4), and the names that generated
-//! text needs.
+//! The rules for a specification that are not in its grammar (RFC 4506 section 6.4), and the names for the generated
+//! text.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,7 +8,7 @@ use crate::names::{numbered, snake, upper_camel};
 use crate::tree::{Definition, Identifier, Shape, Type, TypedName, Union, Value};
 use crate::{SpecificationError, names};
 
-/// What the names of a specification stand for.
+/// The meaning of the names of a specification.
 #[derive(Debug)]
 pub(crate) struct Names<'a> {
     definitions: HashMap<&'a str, &'a Definition>,
@@ -17,7 +17,7 @@ pub(crate) struct Names<'a> {
     members: HashMap<&'a str, Vec<(&'a str, i128)>>,
 }
 
-/// What a union switches on.
+/// The discriminant of a union.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Discriminant<'a> {
     Int,
@@ -102,7 +102,7 @@ impl<'a> Names<'a> {
         &self.members[name]
     }
 
-    /// What a union switches on, through all aliases.
+    /// The discriminant of a union, with aliases resolved.
     pub(crate) fn discriminant(&self, of: &Type, at: Position) -> Resolved<Discriminant<'a>> {
         let mut of = of;
         // Each step follows an alias to another; more steps than there are definitions go round in a circle.

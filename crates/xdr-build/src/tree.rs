@@ -1,8 +1,8 @@
-//! A specification as a value: what the parser makes and the generator reads.
+//! A specification as a value: made by the parser, read by the generator.
 
 use crate::lex::Position;
 
-/// A name and where it stands.
+/// A name and its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Identifier {
     pub(crate) text: String,
@@ -90,7 +90,7 @@ impl Value {
 pub(crate) struct Union {
     /// The type of the discriminant: `i32`, `u32`, `bool`, or an enumeration.
     pub(crate) discriminant: Type,
-    /// Where that type stands.
+    /// The position of that type.
     pub(crate) at: Position,
     /// Each label with its arm; `None` is `void`.
     pub(crate) cases: Vec<(Value, Option<TypedName>)>,

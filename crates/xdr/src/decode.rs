@@ -1,4 +1,4 @@
-//! Reading: [`Decoder`], a position in a slice that nobody has checked.
+//! Reading: [`Decoder`], a position in an unchecked slice.
 
 use std::fmt;
 
@@ -33,7 +33,7 @@ impl<'a> Decoder<'a> {
         self.codec
     }
 
-    /// What has not been read.
+    /// The unread bytes.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -162,7 +162,7 @@ pub enum DecodeError {
         /// The number in the input, as a signed integer.
         number: i32,
     },
-    /// A string is not UTF-8. ASCII, which is what section 4.11 asks for, always is.
+    /// A string is not UTF-8. ASCII, as section 4.11 requires, is always valid UTF-8.
     NotText,
     /// Arrays or optional data are nested deeper than [`Decoder::depth`] allows.
     TooDeep,

@@ -25,10 +25,9 @@
 //! # What may never happen
 //!
 //! * **A value that has no encoding.** A bound is part of the type: [`Array`], [`Opaque`] and [`Text`] are made with
-//!   `try_from`, which refuses what is too long. So encoding can fail only if the caller's slice is too
-//!   short.
-//! * **Memory that the input did not pay for.** A length in the input is compared with the bound and with the number
-//!   of elements that the rest of the input can hold, before anything is allocated.
+//!   `try_from`, which refuses values that are too long. So encoding can fail only if the caller's slice is too short.
+//! * **Memory in excess of the input.** A length in the input is compared with the bound and with the number of
+//!   elements that the rest of the input can hold, before anything is allocated.
 //! * **Recursion without end.** Lists and trees are decoded by recursion; [`Decoder::depth`] bounds it.
 //! * **Two encodings of one value.** Padding that is not zero (section 3), a Boolean that is neither 0 nor 1
 //!   (section 4.4) and an enumeration's unassigned number (section 4.3) are errors. So bytes that decode are the bytes
@@ -37,9 +36,9 @@
 //! # Two ways to encode an array
 //!
 //! A stub generator of the 1990s called a routine for each field of each element, and appended each element that it
-//! decoded to a list. [`Codec::FieldByField`] does this; it is what measurements with the presentation layer of
-//! Schmidt & Suda (1995) want. [`Codec::Bulk`], the default, reserves the bytes of a whole array at once where each
-//! element has the same length ([`Xdr::FIXED`]). The bytes are the same.
+//! decoded to a list. [`Codec::FieldByField`] does this; measurements with the presentation layer of Schmidt and Suda
+//! (1995) use it. [`Codec::Bulk`], the default, reserves the bytes of a whole array at once where each element has the
+//! same length ([`Xdr::FIXED`]). The bytes are the same.
 //!
 //! ```
 //! use xdr::{Array, Xdr};

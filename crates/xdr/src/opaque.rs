@@ -129,7 +129,7 @@ pub(crate) fn within(length: usize, bound: u32) -> Result<(), DecodeError> {
     if length > bound { Err(DecodeError::TooLong { length, bound }) } else { Ok(()) }
 }
 
-/// A count, which [`within`] has seen, and so many bytes.
+/// A count, which [`within`] has checked, and that many bytes.
 fn encode_counted(bytes: &[u8], to: &mut Encoder<'_>) {
     to.unit(bytes.len() as u32);
     to.opaque(bytes);

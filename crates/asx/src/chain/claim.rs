@@ -16,20 +16,20 @@ use crate::queue::{Passed, Queue, Side};
 /// A thread that claims, and what it may claim.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Claimant {
-    /// Everything that waits on this side.
+    /// All messages that wait on this side.
     Caller(Side),
-    /// What the carrier carries on this side, through all queues.
+    /// The messages of this carrier on this side, through all queues.
     Escort(Side, Carrier),
-    /// What waits at both queues of a module, and the immediate part of what it passes on.
+    /// The messages at both queues of a module, and the immediate part of those that it passes on.
     Owner(PlaceId, Carrier),
-    /// The immediate part of what the carrier has brought to a queue.
+    /// The immediate part of the message that the carrier has delivered to a queue.
     Bringer(Carrier),
-    /// What a change waits for: all on the way to a module, and at it.
+    /// The messages that a change waits for: those at a module or on their way to it.
     Changer(PlaceId),
 }
 
 impl Claimant {
-    /// The operation that carries what a queue that it runs passes on.
+    /// The operation that carries the messages that its queues pass on.
     fn carrier(self) -> Carrier {
         match self {
             Claimant::Owner(_, carrier) | Claimant::Bringer(carrier) | Claimant::Escort(_, carrier) => carrier,
@@ -46,12 +46,13 @@ pub(crate) struct Job {
     carrier: Carrier,
     queue: Box<dyn Queue>,
     work: Option<Waiting>,
-    /// What the message still counts as at its queue, in bytes: it is lent for its immediate part. `None`: `svc` is run, too.
+    /// The weight of the message that its queue still counts, in bytes: the message is lent for its immediate part.
+    /// `None`: `svc` is run, too.
     lent: Option<usize>,
     passed: Passed,
     ended: bool,
     error: Option<String>,
-    /// The place of the next queue when this was claimed. Only a planted mistake looks at it.
+    /// The place of the next queue when this was claimed. Only a planted mistake uses it.
     next_then: Option<PlaceId>,
 }
 
@@ -83,8 +84,8 @@ impl Job {
 }
 
 impl Chain {
-    /// Takes out the queue that `who` may run next, furthest along the way first, and its first message.
-    pub(crate) fn claim(&mut self, who: Claimant) -> Option<Job> {
+    /// Takes out the queue that `claimant` may run next, furthest along the way first, and its first message.
+    pub(crate) fn claim(&mut self, claimant: Claimant) -> Option<Job> {
         if self.failure.is_some() {
             return None;
         }
@@ -92,7 +93,7 @@ impl Chain {
         let read = (1..=last).rev().map(|at| (at, Side::Read));
         let write = (0..=last).map(|at| (at, Side::Write));
         let (at, side, serves) = read.chain(write).find_map(|(at, side)| {
-            let serves = self.may_run(at, side, who)?;
+            let serves = self.may_run(at, side, claimant)?;
             Some((at, side, serves))
         })?;
         let next_then = self.next(at, side).map(|next| self.links[next].id);
@@ -104,7 +105,7 @@ impl Chain {
             id,
             name,
             side,
-            carrier: who.carrier(),
+            carrier: claimant.carrier(),
             queue: queue.queue.take()?,
             lent: (!serves).then(|| work.weight()),
             work: Some(work),
@@ -115,12 +116,12 @@ impl Chain {
         })
     }
 
-    /// Whether `who` may run this queue now, and if so, whether `svc`, too.
-    fn may_run(&self, at: usize, side: Side, who: Claimant) -> Option<bool> {
+    /// Whether `claimant` may run this queue now, and if so, whether `svc`, too.
+    fn may_run(&self, at: usize, side: Side, claimant: Claimant) -> Option<bool> {
         let link = &self.links[at];
         let queue = link.of(side);
         let first = queue.input.first().filter(|_| queue.queue.is_some())?;
-        let serves = match who {
+        let serves = match claimant {
             Claimant::Caller(of) => (of == side).then_some(true),
             Claimant::Escort(of, carrier) => {
                 (of == side && (first.carrier == carrier || first.carrier == ANYONE)).then_some(true)
@@ -132,12 +133,12 @@ impl Chain {
             }
             Claimant::Changer(id) => self.is_before(at, side, id).then_some(true),
         }?;
-        let is_changer = matches!(who, Claimant::Changer(_));
+        let is_changer = matches!(claimant, Claimant::Changer(_));
         let accepted = self.next(at, side).is_none_or(|next| !self.links[next].of(side).input.is_full());
         (accepted || is_changer).then_some(serves)
     }
 
-    /// Whether a message at this queue has still to pass the module at `id`, or is there.
+    /// Whether a message at this queue is at the module at `id`, or has not passed it yet.
     pub(super) fn is_before(&self, at: usize, side: Side, id: PlaceId) -> bool {
         self.at(id).is_some_and(|module| match side {
             Side::Read => at <= module,
@@ -145,10 +146,10 @@ impl Chain {
         })
     }
 
-    /// Whether `who` should wait for more to claim.
-    pub(crate) fn has_more(&self, who: Claimant) -> bool {
-        match who {
-            // What has arrived at the head is no longer carried.
+    /// Whether `claimant` should wait for more to claim.
+    pub(crate) fn has_more(&self, claimant: Claimant) -> bool {
+        match claimant {
+            // A message that has arrived at the head is no longer carried.
             Claimant::Escort(side, carrier) => self.links[..self.top()]
                 .iter()
                 .any(|link| link.of(side).input.iter().any(|waiting| waiting.carrier == carrier)),
@@ -157,7 +158,7 @@ impl Chain {
         }
     }
 
-    /// Brings a queue back, and puts what it has passed on at the next one.
+    /// Returns a queue to the chain, and moves the messages that it has passed on to the next one.
     pub(crate) fn complete<P: Platform>(&mut self, job: Job) {
         let Some(at) = self.at(job.id) else { return };
         let Job { side, carrier, queue, work, lent, passed, ended, error, next_then, .. } = job;

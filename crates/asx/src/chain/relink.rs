@@ -1,4 +1,4 @@
-//! Modules that come and go: the links of a [`Chain`]. `change.rs` says when each of these is called.
+//! Insertion and removal of modules: the links of a [`Chain`]. `change.rs` calls these functions in order.
 
 use sync::{PlantedMistake, Platform};
 
@@ -7,7 +7,8 @@ use super::{Chain, ChainQueue, Link, PlaceId};
 use crate::queue::{Module, Passed, Side};
 
 impl Chain {
-    /// Puts a module at the top. What has arrived at the head does not pass it, and all that is written from now on does.
+    /// Puts a module at the top. Messages that have arrived at the head do not pass through it; all that are written
+    /// from now on do.
     pub(crate) fn push(&mut self, module: Module) -> PlaceId {
         let id = self.place();
         let Module { name, marks, read, write } = module;
@@ -17,7 +18,7 @@ impl Chain {
         id
     }
 
-    /// Takes the queues of a module out, once nothing is on the way to them. `None`: not yet.
+    /// Takes the queues of a module out, once no message is on its way to them. `None`: not yet.
     pub(crate) fn take_queues(&mut self, id: PlaceId) -> Option<Module> {
         let module = self.at(id)?;
         let queues = Side::BOTH.into_iter().flat_map(|side| (0..self.top()).map(move |at| (at, side)));
@@ -35,8 +36,8 @@ impl Chain {
         Some(Module { name: link.name.to_string(), marks: link.marks, read, write })
     }
 
-    /// Takes a module's link out, once its queues were taken out and closed. What these passed on goes to the next queue, and
-    /// behind it what has arrived at them since.
+    /// Takes a module's link out, once its queues were taken out and closed. The messages that these passed on go to
+    /// the next queue, followed by those that have arrived since.
     pub(crate) fn unlink<P: Platform>(&mut self, id: PlaceId, closed: [Passed; 2]) {
         let Some(at) = self.at(id) else { return };
         for (side, passed) in Side::BOTH.into_iter().zip(closed) {
@@ -55,8 +56,8 @@ impl Chain {
         self.links.remove(at);
     }
 
-    /// Puts `new` in the place of a module, once its queues were taken out and closed. What these passed on goes to the next
-    /// queue; what has arrived at them since is for the new ones.
+    /// Puts `new` in the place of a module, once its queues were taken out and closed. The messages that these passed
+    /// on go to the next queue; those that have arrived since are for the new ones.
     pub(crate) fn exchange(&mut self, id: PlaceId, closed: [Passed; 2], new: Module) -> Option<PlaceId> {
         let at = self.at(id)?;
         for (side, passed) in Side::BOTH.into_iter().zip(closed) {

@@ -24,10 +24,10 @@ fn enter(chain: &mut Chain, side: Side, first: u8, count: u8) {
     }
 }
 
-/// Runs what the claimant may run; how many calls that were.
-fn run(chain: &mut Chain, who: Claimant) -> usize {
+/// Runs the work that the claimant may run; returns the number of calls.
+fn run(chain: &mut Chain, claimant: Claimant) -> usize {
     let mut count = 0;
-    while let Some(mut job) = chain.claim(who) {
+    while let Some(mut job) = chain.claim(claimant) {
         job.run();
         chain.complete::<Real>(job);
         count += 1;
@@ -88,8 +88,8 @@ fn a_queue_in_use_is_nobody_elses_and_only_its_first_message_is_claimed() {
     chain.enter(Side::Read, Some(Message::bytes([1])), 2);
     assert!(chain.claim(Claimant::Escort(Side::Read, 2)).is_none(), "it overtakes");
     let mut job = chain.claim(Claimant::Escort(Side::Read, 1)).expect("the first");
-    for who in [Claimant::Escort(Side::Read, 2), Claimant::Caller(Side::Read)] {
-        assert!(chain.claim(who).is_none(), "two use a queue");
+    for claimant in [Claimant::Escort(Side::Read, 2), Claimant::Caller(Side::Read)] {
+        assert!(chain.claim(claimant).is_none(), "two use a queue");
     }
     assert!(chain.has_more(Claimant::Escort(Side::Read, 2)));
     job.run();
@@ -99,7 +99,7 @@ fn a_queue_in_use_is_nobody_elses_and_only_its_first_message_is_claimed() {
     assert!(!chain.has_more(Claimant::Escort(Side::Read, 2)));
 }
 
-/// A message is taken as far as it goes before the next one is begun.
+/// A message is carried as far as possible before the next one is begun.
 #[test]
 fn the_work_furthest_along_comes_first() {
     for side in Side::BOTH {
@@ -130,11 +130,11 @@ fn a_bringer_runs_only_the_immediate_part_and_only_in_order() {
     // `put` of the first message: it has work for `svc`, and so the second one waits behind it.
     assert_eq!(run(&mut chain, Claimant::Bringer(7)), 1);
     assert_eq!(run(&mut chain, Claimant::Bringer(7)), 0);
-    // Its owner runs what is left of the first, the whole second, and brings both to the bottom.
+    // Its owner runs the rest of the first and the whole second, and takes both to the bottom.
     assert_eq!(run(&mut chain, Claimant::Owner(only, 8)), 3);
 }
 
-/// What is in the hand of the thread that brought it has not left the queue.
+/// A message lent to the thread that delivered it still counts in the queue.
 #[test]
 fn the_immediate_part_of_a_message_makes_no_room() {
     let mut chain = Chain::new(Box::new(PassesOn), WaterMarks::default());
@@ -151,7 +151,7 @@ fn the_immediate_part_of_a_message_makes_no_room() {
     assert!(chain.has_room(Side::Write));
 }
 
-/// The marks of a module that replaces another hold for what waits already.
+/// The marks of a module that replaces another apply to messages that wait already.
 #[test]
 fn the_new_marks_hold_for_what_waits() {
     let mut chain = Chain::new(Box::new(PassesOn), WaterMarks::default());
@@ -165,7 +165,8 @@ fn the_new_marks_hold_for_what_waits() {
     assert!(chain.has_room(Side::Write));
 }
 
-/// What has entered before a change passes the module that leaves, from the modules before it and past a full head.
+/// Messages that entered before a change pass through the module that is removed, from the modules before it and past a
+/// full head.
 #[test]
 fn a_module_leaves_only_when_nothing_is_on_the_way_to_it() {
     for (side, leaves) in [(Side::Read, "above"), (Side::Write, "below")] {

@@ -1,7 +1,8 @@
 //! [`WaitingMessages`]: the messages that wait at one queue, in order, and its water marks.
 //!
-//! The chain puts messages in at the back and takes them out at the front. A message whose immediate part is run by the thread
-//! that brought it is *lent*: it counts until what is left of it comes back, because the queue has not become shorter.
+//! The chain puts messages in at the back and takes them out at the front. A message whose immediate part is run by the
+//! thread that delivered it is *lent*: it counts until the rest of it returns, because the queue has not become
+//! shorter.
 
 use std::collections::VecDeque;
 
@@ -19,12 +20,12 @@ pub(super) enum Item {
 pub(super) struct Waiting {
     pub(super) item: Item,
     pub(super) carrier: Carrier,
-    /// `put` has run: what is left is for `svc`.
+    /// `put` has run: the rest is for `svc`.
     pub(super) seen: bool,
 }
 
 impl Waiting {
-    /// For anyone to carry.
+    /// Any thread may carry it.
     pub(super) fn left_by_a_change(message: Message) -> Waiting {
         Waiting { item: Item::Message(message), carrier: ANYONE, seen: false }
     }
@@ -41,7 +42,7 @@ impl Waiting {
 /// See the head of the file.
 pub(super) struct WaitingMessages {
     waiting: VecDeque<Waiting>,
-    /// Of what waits or is lent, in bytes.
+    /// Weight of the messages that wait or are lent, in bytes.
     weight: usize,
     marks: WaterMarks,
     full: bool,
@@ -87,7 +88,7 @@ impl WaitingMessages {
         self.waiting.pop_front()
     }
 
-    /// What is left of a message that was lent and weighed so much. It is the first one again.
+    /// Returns the rest of a message that was lent with this weight. It is the first one again.
     pub(super) fn settle(&mut self, lent: usize, left: Option<Waiting>) {
         self.weight -= lent;
         if let Some(left) = left {
@@ -97,7 +98,7 @@ impl WaitingMessages {
         self.mark();
     }
 
-    /// All that waits.
+    /// All waiting messages.
     pub(super) fn take_all(&mut self) -> VecDeque<Waiting> {
         self.weight = 0;
         self.mark();

@@ -1,6 +1,6 @@
 //! `checksum`: the Internet checksum (RFC 1071) of each message, in two bytes before it.
 //!
-//! It needs messages with borders, as [`frame`](crate::modules::frame) below it makes them of a stream of bytes.
+//! It needs messages with boundaries, which [`frame`](crate::modules::frame) below it adds to a stream of bytes.
 
 use wire::checksum::sum;
 

@@ -1,8 +1,9 @@
-//! `frame`: record marking (RFC 5531 section 11), which gives messages borders over a stream of bytes.
+//! `frame`: record marking (RFC 5531 section 11), which adds message boundaries to a stream of bytes.
 //!
-//! A message is a record: one or more fragments, each with a header of four bytes: the highest bit says that it is the last of
-//! its record, the other 31 are its length. The reader takes bytes however they are split. It never keeps more than the longest
-//! record that it accepts: a header that announces more ends the stream before anything is kept for it.
+//! A message is a record: one or more fragments, each with a header of four bytes: the highest bit marks the last
+//! fragment of a record, the other 31 are its length. The reader takes bytes however they are split. It never keeps
+//! more than the longest record that it accepts: a header that announces more ends the stream before any memory is
+//! allocated for it.
 
 use crate::message::Message;
 use crate::modules::bytes_of;
@@ -13,7 +14,7 @@ const HEADER: usize = 4;
 /// The bit of the last fragment of a record.
 const LAST: u32 = 1 << 31;
 
-/// How long records and fragments may be, in bytes.
+/// Limits of records and fragments, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordLimits {
     /// The longest record, written or read; at most 2^31 - 1.
@@ -74,14 +75,14 @@ impl Queue for RecordWriter {
 
 struct RecordReader {
     most: usize,
-    /// What has come of a header.
+    /// The received bytes of a header.
     header: Vec<u8>,
-    /// What is missing of the present fragment; `None` between two.
+    /// The missing bytes of the current fragment; `None` between two.
     missing: Option<usize>,
     /// The present fragment is the last of its record.
     last: bool,
     record: Vec<u8>,
-    /// How many bytes of the record are of complete fragments.
+    /// The bytes of the record in complete fragments.
     complete: usize,
 }
 
@@ -155,7 +156,7 @@ impl Queue for RecordReader {
         }
     }
 
-    /// The beginning of a record that is not complete goes on, with headers that mean the same: one for its complete fragments.
+    /// Passes on the beginning of an incomplete record, with equivalent headers: one for its complete fragments.
     fn close(&mut self, to: &mut Passed) {
         let record = std::mem::take(&mut self.record);
         let (complete, present) = record.split_at(std::mem::take(&mut self.complete));

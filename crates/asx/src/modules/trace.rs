@@ -1,7 +1,7 @@
 //! `trace`: reports each message that passes, and changes nothing.
 //!
-//! All of its work is immediate (`put`): under every process architecture the thread that brings a message reports it, so the
-//! report says which thread that was.
+//! All of its work is immediate (`put`): under every process architecture the thread that delivers a message reports
+//! it, so the report has the name of that thread.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use crate::queue::{Module, Passed, Queue, Side};
 pub struct TraceLine {
     /// On its way up or down.
     pub side: Side,
-    /// How many messages came before it on this side.
+    /// The number of messages before it on this side.
     pub number: u64,
-    /// What it counts as in a queue, in bytes; `None`: the end.
+    /// Its weight in a queue, in bytes; `None`: the end.
     pub weight: Option<usize>,
-    /// The name of the thread that brought it.
+    /// The name of the thread that delivered it.
     pub thread: Option<String>,
 }
 
@@ -37,7 +37,7 @@ impl fmt::Display for TraceLine {
     }
 }
 
-/// The module, called `trace`. `report` is called by the thread that brings a message; it must not use the stream.
+/// The module, called `trace`. `report` is called by the thread that delivers a message; it must not use the stream.
 pub fn module(report: impl Fn(TraceLine) + Send + Sync + 'static) -> Module {
     let report: Report = Arc::new(report);
     let queue = |side| TraceQueue { side, number: 0, report: report.clone() };

@@ -1,7 +1,8 @@
 //! `xdr`: the presentation layer. Values of the application go down as their encodings (RFC 4506) and come up decoded.
 //!
-//! A message is one encoding. Below it a stream of bytes needs [`frame`](crate::modules::frame), which bounds the length of what
-//! is decoded here; within that a hostile length costs nothing, as the crate `xdr` promises.
+//! A message is one encoding. Below it a stream of bytes needs [`frame`](crate::modules::frame), which limits the
+//! length of the encoding; within this limit a hostile length in the data allocates no memory, as the crate `xdr`
+//! guarantees.
 
 use std::any::Any;
 use std::marker::PhantomData;
@@ -12,8 +13,8 @@ use crate::message::Message;
 use crate::modules::bytes_of;
 use crate::queue::{Module, Passed, Queue};
 
-/// The module for values of `T` ([`Message::value`]), called `xdr`. A message that is no encoding of a `T`, or has bytes behind
-/// it, ends the stream.
+/// The module for values of `T` ([`Message::value`]), called `xdr`. A message that is not an encoding of a `T`, or has
+/// more bytes after it, ends the stream.
 pub fn of<T: Xdr + Any + Send>(codec: Codec) -> Module {
     Module::new("xdr", ValueReader::<T>(codec, PhantomData), ValueWriter::<T>(codec, PhantomData))
 }
@@ -63,7 +64,7 @@ impl Queue for OpaqueReader {
     }
 }
 
-/// The value that `bytes` are the whole encoding of.
+/// Decodes a value from `bytes`, which must be its complete encoding.
 fn decoded<T: Xdr>(bytes: &[u8], codec: Codec) -> Result<T, String> {
     let mut decoder = ::xdr::Decoder::new(bytes, codec);
     let value = T::decode(&mut decoder).map_err(|error| error.to_string())?;

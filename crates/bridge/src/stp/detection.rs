@@ -1,4 +1,4 @@
-//! Port Protocol Migration (17.24): RSTP, or STP where the other end speaks no RSTP; and Bridge Detection (17.25): no
+//! Port Protocol Migration (17.24): RSTP, or STP if the other end does not use RSTP; and Bridge Detection (17.25): no
 //! bridge is at the other end.
 
 use observe::Time;

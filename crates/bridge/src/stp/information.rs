@@ -1,5 +1,5 @@
-//! Port Information (17.27): what a port knows of the bridge that connects its LAN to the root; with the Port Receive
-//! machine (17.23), which has nothing to wait for here.
+//! Port Information (17.27): the information of a port about the bridge that connects its LAN to the root; with the
+//! Port Receive machine (17.23), which has no state of its own here.
 
 use core::time::Duration;
 
@@ -9,7 +9,7 @@ use wire::stp::{Bpdu, PortRole, Rapid, Times};
 use super::Stp;
 use super::port::{InfoIs, MIGRATE_TIME, StpPort, duration};
 
-/// What a message is, compared with what the port knows (17.21.8).
+/// The kind of a message, compared with the port's information (17.21.8).
 enum ReceivedInfo {
     SuperiorDesignated,
     RepeatedDesignated,

@@ -1,4 +1,4 @@
-//! Port Role Selection (17.28): which port is the way to the root, and what role that leaves to each other.
+//! Port Role Selection (17.28): which port is the Root Port, and the resulting roles of the others.
 
 use observe::Time;
 use wire::stp::{PriorityVector, Times};
@@ -47,7 +47,7 @@ fn path(port: &StpPort, own: PriorityVector) -> Option<(PriorityVector, u16)> {
     other.then(|| (PriorityVector { cost, ..heard }, port.id()))
 }
 
-/// What a message's times are one bridge further: a second older, in whole seconds.
+/// The times of a message after one more bridge: a second older, in whole seconds.
 fn older(times: Times) -> Times {
     let age = times.message_age.saturating_add(SECOND).saturating_add(SECOND / 2) / SECOND * SECOND;
     Times { message_age: age, ..times }

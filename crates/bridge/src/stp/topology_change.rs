@@ -1,8 +1,8 @@
-//! Topology Change (17.31): when a port begins to forward, addresses may be behind other ports than they were, and all
-//! bridges forget what they learned: at once by RSTP, by way of the root with STP.
+//! Topology Change (17.31): when a port begins to forward, stations may be behind other ports than before, so all
+//! bridges remove the addresses that they have learned: at once with RSTP, by way of the root with STP.
 //!
-//! Where the standard has a bridge that is configured for STP age entries rapidly (in Forward Delay, 17.19.1), it
-//! forgets them at once here: the frames that would have been lost for 15 s are flooded.
+//! By the standard a bridge that is configured for STP ages entries rapidly (in Forward Delay, 17.19.1). Here it
+//! removes them at once, so that frames are flooded that would otherwise be lost for 15 s.
 
 use core::time::Duration;
 
@@ -31,7 +31,7 @@ impl StpPort {
     }
 }
 
-/// What a transition does beyond its port.
+/// The effect of a transition on other ports.
 #[derive(Default)]
 struct Beyond {
     /// fdbFlush

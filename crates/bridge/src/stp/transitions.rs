@@ -17,7 +17,7 @@ struct Others {
     re_rooted: bool,
 }
 
-/// What one transition wants of all ports of the bridge.
+/// The effect of a transition on all ports of the bridge.
 enum Asks {
     Nothing,
     /// setSyncTree
@@ -62,7 +62,7 @@ impl Stp {
         self.ports().all(|port| port.number.index() == at || !port.was_root_lately(now))
     }
 
-    /// Makes one transition of the machine of states, if there is one to make, and says so outside.
+    /// Makes one transition of the state machine, if one is due, and reports it to the caller.
     pub(super) fn state_transition(&mut self, at: usize, _now: Time) -> bool {
         let Some(port) = self.port_at(at) else { return false };
         let state = if port.forwarding {

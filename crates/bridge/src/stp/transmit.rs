@@ -1,5 +1,5 @@
 //! Port Transmit (17.26): at most Transmit Hold Count BPDUs a second, one each Hello Time where the port connects its
-//! LAN to the root, and one when there is news.
+//! LAN to the root, and one when the information has changed.
 
 use core::time::Duration;
 
@@ -53,7 +53,7 @@ impl Stp {
 }
 
 impl StpPort {
-    /// What the port has to say: txRstp, txConfig, txTcn (17.21.19 to 21). `None`: nothing, by STP.
+    /// The BPDU to transmit: txRstp, txConfig, txTcn (17.21.19 to 21). `None`: nothing, by STP.
     fn bpdu(&self, now: Time) -> Option<Bpdu> {
         let (priority, times, topology_change) = (self.designated_priority, self.designated_times, self.tc.runs(now));
         if self.send_rstp {

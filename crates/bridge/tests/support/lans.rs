@@ -36,7 +36,7 @@ pub struct Lans {
     pub now: Time,
     flying: BinaryHeap<Reverse<Delivery>>,
     sequence: u64,
-    /// What each port does, as told by effects.
+    /// The state of each port, as set by effects.
     states: Vec<Vec<PortState>>,
     /// When a loop was closed.
     pub loops: Vec<Time>,
@@ -44,7 +44,7 @@ pub struct Lans {
     pub flushes: Vec<(Time, usize, u16)>,
     /// Of each BPDU: when, bridge, port, and it.
     pub sent: Vec<(Time, usize, u16, Bpdu)>,
-    /// When a port last changed what it does.
+    /// When a port last changed its state.
     pub last_change: Time,
 }
 
@@ -200,8 +200,8 @@ impl Lans {
         a == b
     }
 
-    /// Holds the active topology to what it is to be at rest: a tree that spans each component, with the best bridge of
-    /// the component as root.
+    /// Checks the active topology at rest: a tree that spans each component, with the best bridge of the component as
+    /// root.
     pub fn check(&self) -> Result<(), String> {
         let (parts, _) = self.components(|link| link.up && link.carries);
         let Some(tree) = self.tree() else { return Err("the active topology has a loop".into()) };

@@ -65,7 +65,7 @@ impl World {
         self.bridge.receive(port(from), bytes, &self.counters, self.now)
     }
 
-    /// The copies that leave, or why there is none.
+    /// The copies that leave, or the reason of the drop.
     pub fn send(&mut self, from: u16, bytes: &[u8]) -> Result<Vec<ForwardedFrame>, DropReason> {
         match self.decide(from, bytes) {
             Decision::Forward(egress) => Ok(vec![egress]),

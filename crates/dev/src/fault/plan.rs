@@ -57,7 +57,7 @@ impl Cycle {
     }
 }
 
-/// One rule of the chain: what may happen to a frame.
+/// One rule of the chain: a possible fault of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FaultRule {

@@ -66,7 +66,7 @@ impl CaptureDevice<Real> {
 }
 
 impl<P: Platform> CaptureDevice<P> {
-    /// Wraps `device` on platform `P`. `epoch` is what to add to `clock`, in nanoseconds, to count from 1970.
+    /// Wraps `device` on platform `P`. `epoch` is added to `clock`, in nanoseconds, to count from 1970.
     pub fn on_platform(
         device: Box<dyn Device>,
         writer: impl Write + Send + 'static,
@@ -95,7 +95,7 @@ impl<P: Platform> CaptureDevice<P> {
         CaptureDevice { name: device.name().to_owned(), inner: device, recording: Arc::new(recording), first: 0 }
     }
 
-    /// Wraps another device, whose frames go into a recording that there is: one file for several devices.
+    /// Wraps another device, whose frames go into an existing recording: one file for several devices.
     pub fn join(device: Box<dyn Device>, recording: &Arc<Recording<P>>) -> CaptureDevice<P> {
         let (name, mut first) = (device.name().to_owned(), 0);
         recording.lock().attempt(|writer| {

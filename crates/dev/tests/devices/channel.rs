@@ -42,7 +42,7 @@ fn a_channel_without_its_other_end_says_so() {
     assert_eq!(receiver.wait(Some(Duration::ZERO)), WaitOutcome::TimedOut);
     assert!(sender.try_send(frame(1)).is_ok());
     drop(sender);
-    // What has arrived is delivered first.
+    // Frames that have arrived are delivered first.
     assert!(!receiver.gone());
     assert_eq!(receiver.wait(None), WaitOutcome::Ready);
     assert_eq!(receiver.receive(&mut Vec::new(), 8), 1);

@@ -290,7 +290,7 @@ fn directions_black_holes_and_flaps() {
     assert_eq!(numbers, expected);
 }
 
-/// The one frame that crosses from the plain end under `plan`, and what it was.
+/// The one frame that crosses from the plain end under `plan`, and its original.
 fn one(plan: &str, flow: Flow, data: &[u8]) -> (pktbuf::PktBuf, Vec<u8>, Bench) {
     let mut bench = bench(plan);
     let frame = build::data(flow, 1, data);

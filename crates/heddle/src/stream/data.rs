@@ -182,7 +182,7 @@ impl TcpStream {
         Ok(Some(copied))
     }
 
-    /// Reports how much is still to be read, if the connection requested that.
+    /// Reports the number of unread bytes, if the connection requested that.
     #[inline]
     fn report_unread(&self, leftover: &mut Leftover) {
         if let Some(bytes) = leftover.unread_update() {

@@ -1,4 +1,4 @@
-//! dup(2), close(2), epoll(7): descriptors and what they refer to.
+//! dup(2), close(2), epoll(7): descriptors and the descriptions that they refer to.
 
 use posix::{EpollInterest, Errno};
 

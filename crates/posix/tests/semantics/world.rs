@@ -42,7 +42,7 @@ pub(crate) struct World {
 struct Threads {
     stacks: Vec<Stack<Real>>,
     stop: Arc<<Real as Platform>::AtomicBool>,
-    /// The other ends of links at which nobody is.
+    /// The other ends of links, without a host.
     silent: Vec<dev::mem::MemDevice>,
     running: Vec<<Real as Platform>::JoinHandle>,
 }
@@ -126,7 +126,7 @@ impl World {
         World { server, client, ip, from: ip, loopback: 1, links: vec![], is_kernel: false, _threads: threads }
     }
 
-    /// One stack under `arch` with two links, at which nobody else is.
+    /// One stack under `arch` with two links and no other host.
     pub(crate) fn two_links(arch: Architecture) -> World {
         let mut threads = Threads::default();
         let interfaces = [1, 2].map(|link| {
@@ -220,7 +220,7 @@ pub(crate) fn sleeping<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'sta
         call()
     });
     let status = format!("/proc/self/task/{}/status", told.recv().expect("the thread's number").as_raw_nonzero());
-    // How often it has gone to sleep, if it sleeps.
+    // How many times it has gone to sleep, if it sleeps.
     let sleeps = || {
         let status = std::fs::read_to_string(&status).unwrap_or_default();
         let line =

@@ -21,7 +21,7 @@ const PCT: usize = 300;
 const HUNT: usize = 20_000;
 const HUNT_FROM: u64 = 1;
 
-/// Each model builds a stack on the stack of its first thread; what shuttle gives a thread (60 KiB) is too little for
+/// Each model builds a stack on the stack of its first thread; shuttle's default for a thread (60 KiB) is too small for
 /// that.
 const STACK_SIZE: usize = 256 << 10;
 

@@ -21,7 +21,7 @@ const REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
 #[inline(always)]
 pub(super) fn light() {
     // A thread that sees `ASYMMETRIC` was registered before; one that does not executes a full fence, which is always
-    // right.
+    // correct.
     if WAY.load(Ordering::Relaxed) == ASYMMETRIC { compiler_fence(Ordering::SeqCst) } else { fence(Ordering::SeqCst) }
 }
 
@@ -38,7 +38,7 @@ pub(super) fn heavy() {
 
 /// The first thread that is given a number decides for the process, or the first heavy fence: before it, no thread can
 /// have seen `ASYMMETRIC`. If two threads are first at once, one decides. A light side that has not seen the decision
-/// executes a full fence, and calls nothing, so that its caller's registers stay as they are.
+/// executes a full fence, and makes no call, so that its caller's registers are preserved.
 #[cold]
 pub(super) fn decide() {
     if WAY.load(Ordering::Relaxed) != UNKNOWN {

@@ -20,7 +20,7 @@ pub(super) struct Depot<T, P: Platform> {
     pub(super) chunks: u32,
     /// Those of them that are not in their tables now, the first one last, and the generation of their next entries.
     pub(super) vacant: Vec<(u32, u32)>,
-    /// Chunks that have left their tables and that an owner may still look at; oldest first.
+    /// Chunks that have left their tables and that an owner may still access; oldest first.
     pub(super) retired: VecDeque<Retired<T, P>>,
     /// Incremented after chunks have left their tables.
     pub(super) era: u64,

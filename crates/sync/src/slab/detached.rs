@@ -106,7 +106,7 @@ impl<T, P: Platform> ReservedEntry<T, P> {
     pub fn fill(self, value: T) -> Detached<T, P> {
         let this = ManuallyDrop::new(self);
         let entry = this.entry();
-        // SAFETY: the entry is reserved, by `this` alone. Nothing stands there to be dropped.
+        // SAFETY: the entry is reserved, by `this` alone. The memory has no value to drop.
         entry.value.with_mut(|place| unsafe { place.cast::<T>().write(value) });
         entry.owner.store(DETACHED, Ordering::Relaxed);
         let entry = NonNull::from(entry);

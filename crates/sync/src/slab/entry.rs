@@ -17,8 +17,8 @@ pub(super) const FIRST_OWNER: u32 = 3;
 
 /// A slot for one value. Only the thread that has the entry by `owner` touches the other fields.
 ///
-/// It begins a cache line. The owner and the generation take 8 bytes together, so a value that needs 8 less than whole
-/// lines fills them, and what it has first lies in the line that the comparison with the owner reads.
+/// It begins a cache line. The owner and the generation take 8 bytes together, so a value that is 8 bytes shorter than
+/// whole lines fills them, and its first fields are in the line that the comparison with the owner reads.
 #[repr(C, align(64))]
 pub(super) struct SlabEntry<T, P: Platform> {
     pub(super) owner: P::AtomicU32,
@@ -74,7 +74,7 @@ impl<T, P: Platform> SlabEntry<T, P> {
         self.value.with_mut(|value| unsafe { (*value).assume_init_drop() });
     }
 
-    /// How often it was freed. The caller has the entry.
+    /// How many times it was freed. The caller has the entry.
     pub(super) fn generation(&self) -> u32 {
         // SAFETY: the caller has the entry.
         self.generation.with(|generation| unsafe { *generation })

@@ -33,8 +33,8 @@ impl<T, P: Platform> Slab<T, P> {
             return None;
         }
         // SAFETY: a chunk is published with `RUN` initialised entries. It is freed when every owner has announced that
-        // it looks at none that has left its table (see the head of the module). The other callers have an entry of the
-        // chunk that is not in the depot, or the depot's lock: it is in its table.
+        // it accesses no chunk that has left its table (see the head of the module). The other callers have an entry of
+        // the chunk that is not in the depot, or the depot's lock: it is in its table.
         let entry = unsafe { &*chunk.add((index % RUN) as usize) };
         entry.memory.with(|_| ());
         Some(entry)

@@ -16,19 +16,19 @@
 //! to another. Memory is allocated in chunks of one run.
 //!
 //! *Giving memory back.* [`Slab::trim`] takes a chunk out of its table if all its entries lie in the depot. The only
-//! threads that may still look at its memory are those that are comparing the owner's word of an entry that is not
-//! theirs, after an index that was stale or invented: values are never reached there. Each of them does so through an
-//! owner. [`Owner::trim`] takes its owner by `&mut`, so no such comparison is in progress, and no reference that the
-//! owner has given out exists (the compiler refuses to keep one); it announces that under the depot's lock, and the
-//! next look-up through that owner finds no chunk. When every owner has announced it since the chunk left its table,
-//! the memory is freed. Nothing is paid for this by a look-up: it compares the chunk's address with null anyway.
-//! [`Detached`] and [`ReservedEntry`] handles need no announcement: their entry is not free, so its chunk stays.
+//! threads that may still access its memory are those that compare the owner's word of an entry that is not theirs,
+//! because their index is stale or invalid: they never reach a value. Each of them does so through an owner.
+//! [`Owner::trim`] takes its owner by `&mut`, so no such comparison is in progress, and no reference that the owner has
+//! given out exists (the compiler refuses to keep one); it announces that under the depot's lock, and the next look-up
+//! through that owner finds no chunk. When every owner has announced it since the chunk left its table, the memory is
+//! freed. Nothing is paid for this by a look-up: it compares the chunk's address with null anyway. [`Detached`] and
+//! [`ReservedEntry`] handles need no announcement: their entry is not free, so its chunk stays.
 //!
 //! A chunk that is allocated again at the same place begins with later generations, so that keys of values that were
 //! there before remain stale.
 //!
 //! *What may never happen.* A value reached by two owners, or after it was dropped; an entry in two lists; a value that
-//! moves; memory freed while an owner may look at it.
+//! moves; memory freed while an owner may access it.
 mod depot;
 mod detached;
 mod entry;
@@ -81,7 +81,7 @@ impl Key {
 /// See the head of this module. Made by [`Slab::new`]; used through owners.
 pub struct Slab<T, P: Platform = Real> {
     /// Chunk `c` is found in table `log2(c + 1)`. Plain atomics: they order only the initialisation of what they point
-    /// to. That nobody uses what a chunk's pointer was before is ordered by the depot's lock.
+    /// to. The depot's lock ensures that no thread uses the former target of a chunk's pointer.
     tables: [AtomicPtr<AtomicPtr<SlabEntry<T, P>>>; TABLES],
     depot: Lock<Depot<T, P>, P>,
 }

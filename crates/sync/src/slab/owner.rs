@@ -148,7 +148,7 @@ impl<T, P: Platform> Owner<T, P> {
             self.restock();
         }
         let (index, entry) = self.slab.pop(&mut self.free);
-        // SAFETY: the entry is free and in no list: this owner alone has it. Nothing stands there to be dropped.
+        // SAFETY: the entry is free and in no list: this owner alone has it. The memory has no value to drop.
         entry.value.with_mut(|value| unsafe { value.cast::<T>().write(make()) });
         entry.owner.store(self.id, Ordering::Relaxed);
         let key = entry.key(index);

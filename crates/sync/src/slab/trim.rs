@@ -7,7 +7,7 @@ use super::depot::{Depot, Entries, FreeList};
 use super::{Owner, RUN, RUN_SHIFT, Slab};
 use crate::{CellLike, Platform};
 
-/// A chunk that has seen so many generations is kept: later ones could not be told from the first.
+/// A chunk with this many generations is kept, because later generations could not be distinguished from the first.
 const MOST_GENERATIONS: u32 = 1 << 31;
 
 /// The memory of a chunk that has left its table, and the era in which it did.
@@ -17,8 +17,8 @@ pub(super) struct Retired<T, P: Platform> {
 }
 
 impl<T, P: Platform> Depot<T, P> {
-    /// Chunks that every owner has announced not to look at since they left their tables. To be dropped without the
-    /// lock.
+    /// Chunks that, since they left their tables, no owner accesses any more, as every owner has announced. To be
+    /// dropped without the lock.
     pub(super) fn unobserved(&mut self) -> Vec<Entries<T, P>> {
         let announced = self.announced.iter().map(|(_, era)| *era).min().unwrap_or(u64::MAX);
         let count = self.retired.partition_point(|retired| retired.era < announced);
@@ -41,12 +41,12 @@ impl<T, P: Platform> Slab<T, P> {
         depot.runs.len() > kept || !depot.retired.is_empty()
     }
 
-    /// Whether memory waits for owners to announce that they do not look at it.
+    /// Whether memory waits for owners to announce that they do not access it.
     pub fn awaits_owners(&self) -> bool {
         !self.depot.lock().retired.is_empty()
     }
 
-    /// Takes chunks whose entries are all free and in the depot out of their tables, but for `kept` of them, so that a
+    /// Takes chunks whose entries are all free and in the depot out of their tables, except `kept` of them, so that a
     /// load that changes little does not allocate. Their memory is freed once every owner has called [`Owner::trim`]
     /// since; at once if there are no owners. Any thread. Other threads find the depot empty meanwhile and allocate.
     pub fn trim(&self, kept: usize) {
@@ -65,7 +65,7 @@ impl<T, P: Platform> Slab<T, P> {
             }
         }
         let mut depot = self.depot.lock();
-        // What is put back last is used first: low indices, so that high chunks become free.
+        // Entries put back last are used first: low indices come last, so that high chunks become free.
         staying.into_iter().rev().for_each(|index| self.put_back(&mut depot, index));
         if !leaving.is_empty() {
             self.retire(&mut depot, leaving);

@@ -264,7 +264,7 @@ pub fn qsbr_waits_for_every_read<P: Platform>(away: bool) {
     join::<P>(thread);
 }
 
-/// A reader reads a cell in two sections while another thread replaces its value and writes what was replaced.
+/// A reader reads a cell in two sections while another thread replaces its value and writes to the old one.
 pub fn an_rcu_cell_keeps_what_is_read<P: Platform>() {
     let domain = Qsbr::<P>::new();
     let place = |value| Shared::<P, usize>(P::Cell::new(value));
@@ -284,7 +284,7 @@ pub fn an_rcu_cell_keeps_what_is_read<P: Platform>() {
     join::<P>(thread);
 }
 
-/// The last of three holders writes what the others have read.
+/// The last of three holders writes to the object that the others have read.
 pub fn the_last_holder_frees<P: Platform>() {
     let shared = Arc::new((ShareCount::<P>::new(), Shared::<P, usize>(P::Cell::new(7))));
     shared.0.share();
@@ -450,8 +450,8 @@ pub fn slab_values_change_owners<P: Platform>() {
     assert!(keys.iter().all(|key| *key != passed && *key != kept), "a stale key names nothing");
 }
 
-/// An owner looks at an entry by an index that is stale while another thread takes the chunk out of its table and frees
-/// it: the memory is freed after the look, or the look finds no chunk.
+/// An owner accesses an entry by a stale index while another thread takes the chunk out of its table and frees it: the
+/// memory is freed after the access, or the access finds no chunk.
 pub fn slab_memory_is_freed_when_nobody_looks<P: Platform>() {
     let slab = Slab::<usize, P>::new(LockClass::ConnSlab);
     let (mut mine, mut theirs) = (slab.owner(), slab.owner());

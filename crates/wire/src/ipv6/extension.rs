@@ -101,7 +101,7 @@ pub enum ProblemKind {
 /// The first header or option of a chain that forbids delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Problem {
-    /// What is wrong.
+    /// The error.
     pub kind: ProblemKind,
     /// The pointer of the ICMPv6 error: the offending byte, counted from the start of the IPv6 header.
     pub pointer: u16,

@@ -1,4 +1,4 @@
-//! A union: an `enum` whose variants hold what their case holds.
+//! A union: an `enum` whose variants hold the value of their case.
 
 use super::{DERIVE, Implementation, lines, rust_type, unassigned};
 use crate::names::upper_camel;
@@ -38,11 +38,11 @@ pub enum {rust} {{
 struct UnionVariant {
     name: String,
     stands_for: Numbers,
-    /// The Rust type of what it holds, unless that is nothing.
+    /// The Rust type of its value; none for `void`.
     holds: Option<String>,
 }
 
-/// The numbers that a variant stands for.
+/// The discriminants of a variant.
 enum Numbers {
     One(i128),
     /// All without a case, for a discriminant of this Rust type.
