@@ -1,5 +1,5 @@
-//! Which tests failed, collected while a run of `cargo test` prints, for the last lines of a run of all steps: whoever
-//! reads only the end of a long log still learns what to look for.
+//! Which tests failed, collected while a run of `cargo test` prints, for the last lines of a run of all steps, so that
+//! the end of a long log names them.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -28,7 +28,7 @@ fn run_to(mut command: Command, to: &mut dyn Write) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(format!("cargo ended with {status}{}", failures.named())) }
 }
 
-/// What the lines read so far said.
+/// The state after the lines read so far.
 #[derive(Default)]
 struct Failures {
     tests: Vec<String>,

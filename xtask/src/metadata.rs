@@ -1,4 +1,4 @@
-//! Cargo's metadata of the workspace, reduced to what the tasks need.
+//! Cargo's metadata of the workspace, reduced to the fields that the tasks use.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

@@ -196,7 +196,7 @@ fn examine(scope: &Scope, wanted: &Wanted) -> Command {
     for file in &scope.except {
         command.args(["--exclude", file]);
     }
-    // What a developer sees of a value is nobody's promise.
+    // Debug output is not guaranteed, so no test must check it.
     command.args(["--exclude-re", r"<impl (fmt::)?Debug for .*>::fmt"]);
     command
 }
@@ -303,7 +303,7 @@ fn switched(scope: &Scope, scopes: &[Scope], wanted: &Wanted) -> Result<Found, S
     Ok(report.found(&chosen))
 }
 
-/// What `cargo mutants` lists.
+/// The output of `cargo mutants --list`.
 fn listed(mut command: Command) -> Result<Vec<Listed>, String> {
     let output = command.args(["--list", "--json"]).output();
     let output = output.map_err(|error| format!("cargo could not be run: {error}"))?;

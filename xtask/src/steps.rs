@@ -89,8 +89,8 @@ pub fn soak(options: &[&str]) -> Result<(), String> {
     cargo(&[&run[..], options].concat()).map(|_| ())
 }
 
-/// Searches schedules of the stack on virtual CPUs. A debug build: it checks the order of locks, and what else debug builds
-/// check.
+/// Searches schedules of the stack on virtual CPUs. A debug build, for the checks of debug builds, such as the order of
+/// locks.
 pub fn explore(options: &[&str]) -> Result<(), String> {
     let run = ["run", "--quiet", "--locked", "--package", "heddle-vsmp", "--example", "explore", "--"];
     cargo(&[&run[..], options].concat()).map(|_| ())
@@ -308,7 +308,7 @@ mod tests {
         assert!(CHECK.iter().all(|name| ALL.contains(name)));
     }
 
-    /// What `cargo xtask inheriting` and the step *descriptors* give to every test.
+    /// The inherited state of every test under `cargo xtask inheriting` and in the step *descriptors*.
     #[test]
     fn the_inherited_state_is_as_unusual_as_documented() {
         let look = "for d in 0 9 200; do [ -e /proc/$$/fd/$d ] && echo $d; done; ulimit -n; ulimit -s";

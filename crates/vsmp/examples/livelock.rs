@@ -1,5 +1,5 @@
-//! Receive livelock on one virtual CPU: what an application reads, in percent of the capacity, when 50 to 400 percent of the
-//! capacity arrive, under each architecture that is named (default: the table of docs/simulator.md).
+//! Receive livelock on one virtual CPU: the goodput of an application, in percent of the capacity, for arrivals of 50
+//! to 400 percent of the capacity, under each named architecture (default: the table of docs/simulator.md).
 //!
 //! Frames are taken by a hardware interrupt handler, and after `--threads` by a thread with the application's priority.
 //!
@@ -25,7 +25,7 @@ const THREADS: &str = "--threads";
 const SHOWN: [&str; 9] =
     ["softint:1", "softint:4", "softint", "softint:64", "softint:all", "msgp:1", THREADS, "softint+polling", "msgp:1"];
 
-/// Of all seeds: the means, and by how much goodputs differ at most.
+/// The means over all seeds, and the largest difference of goodputs.
 struct Point {
     mean: Goodput,
     spread: u64,

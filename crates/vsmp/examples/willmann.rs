@@ -1,7 +1,7 @@
 //! Figure 2 and tables 1 to 3 of Willmann, Rixner and Cox (2006), from the model: a line for each architecture and load,
 //! for Heddle with the footprint and habits of the year, and for Heddle as it is. Arguments: numbers of connections
-//! (6 192 16384), the number of seeds after `--seeds` (1), architectures after `--arch`, another number for a value of the
-//! machine after `--set` (`machine.near=300`); with `--paper` without Heddle as it is.
+//! (6 192 16384), the number of seeds after `--seeds` (1), architectures after `--arch`, a changed value of the machine
+//! after `--set` (`machine.near=300`); with `--paper` without Heddle as it is.
 //!
 //! `cargo run --release -p heddle-vsmp --example willmann -- 6 192 --seeds 4`
 

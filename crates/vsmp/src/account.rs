@@ -1,4 +1,4 @@
-//! What a machine did, and a hash of it in order.
+//! Totals of a machine's work, and a hash of its accesses in order.
 
 use sync::{Object, Step};
 
@@ -21,13 +21,13 @@ pub struct Account {
     pub object_misses: [u64; Object::ALL.len()],
     /// Cache misses of the scheduler.
     pub scheduler_misses: u64,
-    /// Of all misses, those that another CPU's cache answered.
+    /// Misses that another CPU's cache answered.
     pub transfers: u64,
-    /// Cache misses on lines that a preset adds for what its kernel touches beyond Heddle.
+    /// Cache misses on lines that a preset adds for memory that its kernel touches and Heddle does not.
     pub footprint_misses: u64,
     /// Steps of plain work, by [`Step`].
     pub steps: [u64; Step::ALL.len()],
-    /// Cycles of each CPU, by what they went into.
+    /// Cycles of each CPU, by purpose.
     pub cpus: Vec<Ledger>,
     /// Cycles of plain work, by [`Step`], without cache misses, on all CPUs.
     pub step_cycles: [u64; Step::ALL.len()],
@@ -43,7 +43,7 @@ pub struct Account {
     pub scheduler_cycles: u64,
     /// Changes of threads, by [`SwitchKind`].
     pub switch_kinds: [u64; SwitchKind::ALL.len()],
-    /// Changes of threads; of these, those by which a thread lost its CPU against its will.
+    /// Switches of threads; of these, the involuntary ones.
     pub switches: u64,
     /// See `switches`.
     pub preemptions: u64,
@@ -51,14 +51,14 @@ pub struct Account {
     pub wakes: u64,
     /// Turns of spin loops. A turn may stand for many: until the word changes.
     pub spins: u64,
-    /// How often the machine went on with another thread.
+    /// How many times the machine changed to another thread.
     pub turns: u64,
     /// Cycles that CPUs were idle.
     pub idle: u64,
 }
 
 impl Account {
-    /// What was done since an earlier reading of the same account.
+    /// The difference to an earlier reading of the same account.
     pub fn since(&self, earlier: &Account) -> Account {
         let less = |now: &[u64], then: &[u64]| now.iter().zip(then).map(|(now, then)| now - then).collect::<Vec<_>>();
         let mut difference = self.clone();
@@ -97,7 +97,7 @@ impl Account {
         ]
     }
 
-    /// Takes in what the CPUs have spent, and computes the sums over them.
+    /// Adds the cycles of the CPUs, and computes the sums over them.
     pub(crate) fn close(&mut self, cpus: Vec<Ledger>) {
         self.cpus = cpus;
         self.step_cycles = Step::ALL.map(|step| self.cycles(Part::Work(step)));
@@ -111,7 +111,7 @@ impl Account {
         self.idle = self.cycles(Part::Idle);
     }
 
-    /// Cycles of all CPUs that went into a part.
+    /// Cycles of all CPUs in a part.
     pub fn cycles(&self, part: Part) -> u64 {
         self.cpus.iter().map(|cpu| cpu.of(part)).sum()
     }
@@ -126,7 +126,7 @@ impl Account {
         self.atomic_misses + self.object_misses.iter().sum::<u64>() + self.scheduler_misses + self.footprint_misses
     }
 
-    /// Notes an access in the trace.
+    /// Adds an access to the trace.
     #[inline]
     pub(crate) fn note(&mut self, clock: u64, line: u64) {
         // FNV's multiplier; the rotation carries high bits down.

@@ -17,12 +17,12 @@ pub struct WireCapture(Arc<Mutex<Inner>>);
 
 struct Inner {
     writer: Writer<Vec<u8>>,
-    /// What is captured, in cycles of the machine.
+    /// The captured stretch, in cycles of the machine.
     stretch: Option<(u64, u64)>,
 }
 
 impl WireCapture {
-    /// One that captures nothing yet. Writing to memory does not fail.
+    /// An empty capture that has not begun. Writing to memory does not fail.
     pub(crate) fn new() -> WireCapture {
         let writer = from_system(|| Writer::new(Vec::new())).expect("memory takes all that is written");
         WireCapture(Arc::new(Mutex::new(Inner { writer, stretch: None })))
@@ -37,7 +37,7 @@ impl WireCapture {
         from_system(|| self.inner().writer.interface(name)).expect("memory takes all that is written")
     }
 
-    /// From now on, for so many nanoseconds.
+    /// Captures from now on, for this many nanoseconds.
     pub(crate) fn open(&self, nanos: u64) {
         let now = machine::clock();
         self.inner().stretch = Some((now, now + machine::cycles(nanos)));

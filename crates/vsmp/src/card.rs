@@ -1,19 +1,19 @@
 //! Network cards, and the clients at the other end of their wires.
 //!
 //! A [`Card`] has transmit and receive rings for each of its queue pairs, a wire of a fixed rate in each direction, and
-//! an interrupt for each pair that comes at most so often. It fetches frames by DMA and writes received ones to memory,
-//! so that no CPU has their lines. The thread that polls a queue pair takes back the frames that have been sent: this
-//! is how buffers travel from the CPU that filled them to the one that frees them. While it polls, the interrupt is off.
+//! an interrupt for each pair, whose rate is limited. It fetches frames by DMA and writes received ones to memory, so
+//! that no CPU has their lines. The thread that polls a queue pair takes back the frames that have been sent, so
+//! buffers move from the CPU that filled them to the one that frees them. While it polls, the interrupt is off.
 //!
-//! At the far end is a [`dev::peer`], which costs nothing: what it does happens between two steps of the machine. It
-//! looks at what has come a while after the first frame, as a computer with interrupt moderation does.
+//! At the far end is a [`dev::peer`], which costs nothing: it runs between two steps of the machine. It processes
+//! frames a while after the first has arrived, like a computer with interrupt moderation.
 //!
-//! Frames may also arrive at a fixed rate, whatever the stack does with them ([`Card::arrivals`]).
+//! Frames may also arrive at a fixed rate, whether or not the stack processes them ([`Card::arrivals`]).
 //!
-//! The card computes and verifies checksums, and cuts super-segments if it was told to.
+//! The card computes and verifies checksums, and cuts super-segments if that is configured.
 //!
-//! Clients and wires have a heap of their own, so that nothing at the far end waits for a lock of the machine. A frame
-//! that arrives is copied into a buffer of the thread that receives it, where a real card would have written it.
+//! Clients and wires have a separate heap, so that the far end never waits for a lock of the machine. A frame that
+//! arrives is copied into a buffer of the receiving thread, to which a real card would have written it.
 //!
 //! What may never happen: a step of the machine that can switch threads while the card's state is locked.
 
@@ -37,10 +37,10 @@ use crate::state::Occurs;
 const BESIDE: u64 = 24;
 const SHORTEST: u64 = 60;
 
-/// Frames that the client takes at once.
+/// Maximum number of frames that the client takes at once.
 const CLIENT_BATCH: usize = 256;
 
-/// Bytes of a sent buffer that the thread that frees it uses.
+/// Bytes of a sent buffer that the freeing thread accesses.
 const FREED: usize = 64;
 
 /// A card and its wire.
@@ -58,14 +58,14 @@ pub struct CardConfig {
     pub latency: u64,
     /// Nanoseconds between two interrupts of a queue pair, at least.
     pub interrupt_gap: u64,
-    /// Nanoseconds after which the client looks at what has come. Varies by an eighth to either side, by the machine's
-    /// seed.
+    /// Nanoseconds after which the client processes the frames that have arrived. Varies by an eighth to either side,
+    /// by the machine's seed.
     pub client_delay: u64,
     /// Largest super-segment that the card cuts, in bytes; `None`: it cuts none.
     pub segmentation: Option<usize>,
 }
 
-/// What a card has done.
+/// The totals of a card.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CardTotals {
     /// Frames sent.
@@ -83,13 +83,13 @@ pub struct CardTotals {
 /// The interrupt of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Interrupt {
-    /// On, and nothing to tell.
+    /// Enabled; nothing to report.
     Armed,
-    /// Will come.
+    /// Scheduled.
     Due,
-    /// Has come, and its handler has not run yet.
+    /// Raised; its handler has not run yet.
     Raised,
-    /// Its thread polls: it is off.
+    /// Disabled, because its thread polls.
     Off,
 }
 
@@ -97,14 +97,14 @@ enum Interrupt {
 struct Queue {
     /// Frames given to the card, with the time at which each has left.
     sending: VecDeque<(u64, PktBuf)>,
-    /// Copies on their way to the client.
+    /// Copies in flight to the client.
     to_client: VecDeque<(u64, PktBuf)>,
     client_due: bool,
     far: QueuePair,
     /// Frames from the client, with the time at which each has arrived.
     arriving: VecDeque<(u64, PktBuf)>,
     interrupt: Interrupt,
-    /// When the next interrupt may come.
+    /// The earliest time of the next interrupt.
     next_interrupt: u64,
     /// A thread has called its waker.
     woken: bool,
@@ -120,7 +120,7 @@ struct State {
     totals: CardTotals,
     /// The frame that arrives again and again, and the cycles between two.
     arrivals: Option<(Vec<u8>, u64)>,
-    /// Where its frames are captured, and its number there.
+    /// The capture of its frames, and its number there.
     capture: Option<(WireCapture, u32)>,
 }
 
@@ -140,7 +140,7 @@ impl State {
     }
 }
 
-/// What both halves of a queue pair and the machine have of a card.
+/// The part of a card that both halves of a queue pair and the machine share.
 struct Shared {
     state: Mutex<State>,
     config: CardConfig,
@@ -148,7 +148,7 @@ struct Shared {
     number: usize,
 }
 
-/// What happens to a queue pair.
+/// An event of a queue pair.
 const CLIENT: u32 = 0;
 const INTERRUPT: u32 = 1;
 const ARRIVAL: u32 = 2;
@@ -317,7 +317,7 @@ impl Card {
         Card { name: name.to_owned(), capabilities, queues, shared, monitor }
     }
 
-    /// Has its frames captured.
+    /// Captures its frames.
     pub fn capture(&self, capture: &WireCapture) {
         let interface = capture.interface(&self.name);
         self.shared.state().capture = Some((capture.clone(), interface));
@@ -328,8 +328,8 @@ impl Card {
         self.monitor.clone()
     }
 
-    /// What has a frame arrive at the first queue pair so many times a second from now on, valid after the card has been moved. It
-    /// may be called once.
+    /// Returns a function that makes a frame arrive at the first queue pair this many times a second from then on;
+    /// valid after the card has been moved. It may be called once.
     pub fn arrivals(&self) -> impl Fn(&[u8], u64) + use<> {
         let shared = Arc::downgrade(&self.shared);
         move |frame, rate| {
@@ -371,7 +371,7 @@ impl TxQueue for Tx {
         let sending = &state.queues[self.index].sending;
         let now = machine::clock();
         let gone = sending.partition_point(|(at, _)| *at <= now);
-        // As of drivers that take sent frames back when they need their places.
+        // Like drivers that take sent frames back only when they need their places.
         self.shared.config.ring.saturating_sub(sending.len() - gone)
     }
 
@@ -416,7 +416,7 @@ struct Rx {
 }
 
 impl Rx {
-    /// Takes back what has been sent.
+    /// Takes back the sent frames.
     fn complete(&self, now: u64) {
         let sent: Vec<PktBuf> = {
             let mut state = self.shared.state();
@@ -430,7 +430,7 @@ impl Rx {
         }
     }
 
-    /// The thread that polls has left frames and waits: the interrupt is on again, and comes for these frames.
+    /// The polling thread has left frames and waits: the interrupt is enabled again, and is raised for these frames.
     fn end_polling(&self) {
         let mut state = self.shared.state();
         let queue = &mut state.queues[self.index];
@@ -465,7 +465,7 @@ impl RxQueue for Rx {
         let count = queue.arriving.partition_point(|(at, _)| *at <= now).min(max);
         let arrived: Vec<PktBuf> = queue.arriving.drain(..count).map(|(_, frame)| frame).collect();
         if count < max {
-            // Nothing is left: the interrupt is on again.
+            // No frame is left: the interrupt is enabled again.
             let next = queue.arriving.front().map(|(at, _)| *at);
             if queue.interrupt == Interrupt::Off {
                 queue.interrupt = Interrupt::Armed;

@@ -1,8 +1,8 @@
 //! The stacks of virtual threads, and the switch between a thread and the run loop.
 //!
 //! All threads of a machine run on the thread of the kernel that called [`Machine::run`](crate::Machine::run), and
-//! never on another: what the standard library keeps for each thread of the kernel, they share. Stacks lie in the
-//! arena, so that what a lock keeps on a waiter's stack has lines; below each is a page that cannot be touched.
+//! never on another, so they share the standard library's thread-local state. Stacks are in the arena, so that data of
+//! a lock on a waiter's stack has simulated lines; below each is a guard page.
 
 use std::cell::Cell;
 use std::ptr;
@@ -12,7 +12,7 @@ use corosensei::{Coroutine, CoroutineResult, Yielder};
 
 use crate::memory::{STACKS, Zone};
 
-/// Bytes of address space for each stack, and of the page below it.
+/// Bytes of address space for each stack, and of its guard page.
 const STACK: usize = 256 << 10;
 const GUARD: usize = 4096;
 
@@ -47,14 +47,14 @@ unsafe impl Stack for ArenaStack {
 }
 
 thread_local! {
-    /// The thread that runs, while one does.
+    /// The running thread, if any.
     static RUNNING: Cell<*const Yielder<(), ()>> = const { Cell::new(ptr::null()) };
 }
 
-/// A thread that can be gone on with.
+/// A thread that can be resumed.
 pub(crate) struct Fiber {
     coroutine: Coroutine<(), (), (), ArenaStack>,
-    /// Where it switches back; known once it has begun.
+    /// Switches back to the run loop; set once the thread has begun.
     yielder: *const Yielder<(), ()>,
 }
 
@@ -74,7 +74,7 @@ impl Fiber {
         Fiber { coroutine, yielder: ptr::null() }
     }
 
-    /// Goes on with it until it switches back (true) or ends.
+    /// Resumes it until it switches back (true) or ends.
     pub(crate) fn resume(&mut self) -> bool {
         RUNNING.set(self.yielder);
         let result = self.coroutine.resume(());
@@ -82,7 +82,7 @@ impl Fiber {
         matches!(result, CoroutineResult::Yield(()))
     }
 
-    /// Forgets what is on the stack of a thread that will not be gone on with: no destructor runs.
+    /// Abandons the stack of a thread that will not be resumed: no destructor runs.
     pub(crate) fn abandon(mut self) {
         // SAFETY: what lies on the stack is leaked. Nothing outside borrows from it: `body` is 'static, and a machine
         // ends with its threads.
@@ -90,7 +90,7 @@ impl Fiber {
     }
 }
 
-/// Switches back to the run loop; returns when it goes on with this thread.
+/// Switches back to the run loop; returns when the loop resumes this thread.
 pub(crate) fn suspend() {
     let yielder = RUNNING.get();
     assert!(!yielder.is_null(), "only a thread of a machine can wait");

@@ -1,8 +1,7 @@
-//! What things cost on a machine, in cycles of its CPUs.
+//! The costs of operations on a machine, in cycles of its CPUs.
 //!
-//! Where a number comes from is said beside it: *paper* (stated there), *derived* (from a paper's figures), *fitted* (so
-//! that a paper's figure comes out), *assumed*. Fitted and assumed numbers say something about the model, and nothing
-//! about a machine.
+//! Each number has its origin beside it: *paper* (stated there), *derived* (from a paper's figures), *fitted* (to
+//! reproduce a paper's figure), *assumed*. Fitted and assumed numbers describe the model, not a machine.
 
 use sync::{Object, Step, ThreadClass};
 
@@ -33,13 +32,13 @@ pub struct Costs {
     pub wake: u64,
     /// A change of threads on a CPU.
     pub switch: u64,
-    /// Lines of the thread that a wake, and that a change of threads, uses.
+    /// Lines of the thread that a wake-up accesses, and lines that a switch of threads accesses.
     pub wake_lines: usize,
     /// See `wake_lines`.
     pub switch_lines: usize,
     /// An idle CPU begins to run.
     pub idle_exit: u64,
-    /// How long a thread runs while others of its priority wait.
+    /// The time slice of a thread while others of its priority wait.
     pub slice: u64,
     /// Priorities by [`ThreadClass`]; 0 comes first, and [`PRIORITIES`] - 1 last.
     pub priorities: [u8; ThreadClass::ALL.len()],
@@ -49,18 +48,19 @@ pub struct Costs {
     pub interrupt: u64,
     /// Reading a line of payload, beyond its miss.
     pub payload_line: u64,
-    /// What a kernel uses of memory beyond Heddle.
+    /// Memory that a kernel accesses in addition to Heddle's.
     pub footprint: Footprint,
-    /// How much of each [`Object`] counts of what Heddle touches, in percent: to see what a leaner Heddle would change.
+    /// The percentage of the lines that Heddle touches of each [`Object`] that counts: shows the effect of a leaner
+    /// Heddle.
     pub extent: [usize; Object::ALL.len()],
 }
 
 /// The cache lines that the kernel of a preset uses: in total for each object and event, so that a leaner or a fatter
-/// Heddle leaves the totals as they are. What Heddle touches of an object counts towards its total; the rest are lines
-/// of that object which nothing but the simulator knows.
+/// Heddle leaves the totals as they are. Lines that Heddle touches of an object count towards its total; the rest are
+/// lines of that object which exist only in the simulator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
-    /// Lines of each [`Object`] whenever it is used. Less than Heddle touches: no more.
+    /// Lines of each [`Object`] whenever it is used. If Heddle touches more, no lines are added.
     pub objects: [usize; Object::ALL.len()],
     /// Lines of a socket that the application's side of the kernel uses for each of its events: descriptor, event
     /// filter, file.
@@ -71,11 +71,11 @@ pub struct Footprint {
     pub shared: [usize; Step::ALL.len()],
     /// Lines that a device has written, at each [`Step`]: descriptors.
     pub descriptors: [usize; Step::ALL.len()],
-    /// Whether the CPU touches payload: not where the card computes checksums and data is not copied.
+    /// Whether the CPU touches payload: not if the card computes checksums and data is not copied.
     pub zero_copy: bool,
 }
 
-/// How many priorities there are.
+/// The number of priorities.
 pub const PRIORITIES: usize = 4;
 
 impl Costs {

@@ -1,15 +1,15 @@
-//! Where the cycles of each CPU go: an entry for whatever moves its clock.
+//! The purposes of each CPU's cycles: every advance of its clock has an entry.
 //!
-//! A clock moves by `State::spend` while a thread runs, and at the ends of idling, of spinning and of being held up;
-//! each of these names its [`Part`]. A [`Ledger`] has the parts of one CPU, and in `total` what its clock shows. The
-//! two are kept apart, so that a charge without an entry, or an entry without a charge, makes them differ. Read by
+//! A clock advances by `State::spend` while a thread runs, and at the ends of idling, spinning and delays; each of
+//! these names its [`Part`]. A [`Ledger`] has the parts of one CPU, and in `total` the advance of its clock. The two
+//! are kept apart, so that a charge without an entry, or an entry without a charge, makes them differ. Read by
 //! `machine::account`, shown by `simulation`.
 //!
-//! What may never happen: a clock that moves and has no part for it.
+//! What may never happen: an advance of a clock without a part.
 
 use sync::{Object, Step};
 
-/// What a cycle of a CPU went into.
+/// The purpose of a cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
     /// Plain work that the stack or an application has announced, without its cache misses.
@@ -24,7 +24,8 @@ pub enum Part {
     Miss(Object),
     /// Misses on lines of atomics and locks.
     AtomicMiss,
-    /// Misses on lines that a preset adds for what its kernel touches beyond Heddle, and on descriptors of devices.
+    /// Misses on lines that a preset adds for memory that its kernel touches and Heddle does not, and on descriptors of
+    /// devices.
     FootprintMiss,
     /// Spin loops: their turns, and the time until the word changes.
     Spin,
@@ -40,8 +41,8 @@ pub enum Part {
     SchedulerMiss,
     /// Leaving idleness.
     IdleExit,
-    /// The CPU has a thread, which makes no progress: another takes the CPU away a little later, or the order of a run
-    /// that is not by time lets others go first.
+    /// The CPU has a thread that makes no progress: another thread takes the CPU a little later, or an order of the run
+    /// that does not follow time prefers other threads.
     HeldUp,
     /// No thread.
     Idle,
@@ -50,9 +51,9 @@ pub enum Part {
 /// A sum of parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PartGroup {
-    /// What would be left on one CPU with perfect caches.
+    /// The cost on one CPU with perfect caches.
     Work,
-    /// Cache misses, but for the scheduler's.
+    /// Cache misses, except the scheduler's.
     Memory,
     /// Waiting for a lock or another word, on the CPU.
     Spinning,
@@ -87,10 +88,10 @@ const STEPS: usize = Step::ALL.len();
 const OBJECTS: usize = Object::ALL.len();
 
 impl Part {
-    /// How many there are.
+    /// Their number.
     pub const COUNT: usize = STEPS + OBJECTS + 14;
 
-    /// Those that are no step and no object, in the order of their numbers, after the steps.
+    /// The parts that are neither a step nor an object, in the order of their numbers, after the steps.
     const OTHERS: [Part; Self::COUNT - STEPS - OBJECTS] = [
         Part::Interrupt,
         Part::Payload,
@@ -182,7 +183,7 @@ impl Part {
 /// The cycles of one CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ledger {
-    /// By how much its clock has moved, in cycles.
+    /// The advance of its clock, in cycles.
     pub total: u64,
     parts: [u64; Part::COUNT],
 }
@@ -192,7 +193,7 @@ impl Ledger {
         Ledger { total, parts }
     }
 
-    /// The cycles that went into a part.
+    /// The cycles of a part.
     pub fn of(&self, part: Part) -> u64 {
         self.parts[part.index()]
     }
@@ -202,12 +203,12 @@ impl Ledger {
         group.parts().map(|part| self.of(part)).sum()
     }
 
-    /// All parts together: `total`, or the machine has a mistake.
+    /// The sum of all parts. It differs from `total` only if the machine has a bug.
     pub fn sum(&self) -> u64 {
         self.parts.iter().sum()
     }
 
-    /// What was spent since an earlier reading of the same CPU.
+    /// The difference to an earlier reading of the same CPU.
     pub fn since(&self, earlier: &Ledger) -> Ledger {
         let mut parts = self.parts;
         parts.iter_mut().zip(earlier.parts).for_each(|(now, then)| *now -= then);

@@ -1,17 +1,17 @@
-//! The virtual multiprocessor: the shipped stack on CPUs that the user does not have, in virtual time.
+//! The virtual multiprocessor: the shipped stack on simulated CPUs, in virtual time.
 //!
-//! [`Vsmp`] is a [`sync::Platform`]. What runs on it is the code that ships: stack, architectures, locks, device rings.
-//! Its threads are coroutines on one thread of the kernel; each virtual CPU has a clock of its own, and what one thread
-//! does that another could see happens in the order of these clocks. Time passes by what things cost ([`Costs`]): plain
-//! work that the stack announces, atomic operations, cache lines that another CPU has, wake-ups, switches, system
-//! calls. Nothing is measured at run time and nothing is drawn but from a seed, so two runs of one build are equal
-//! operation by operation ([`Account::trace`]).
+//! [`Vsmp`] is a [`sync::Platform`]. The simulated code is the code that ships: stack, architectures, locks, device
+//! rings. Its threads are coroutines on one thread of the kernel. Each virtual CPU has a clock, and steps that are
+//! visible to other threads happen in the order of these clocks. Costs advance the clocks ([`Costs`]): plain work that
+//! the stack announces, atomic operations, cache lines of other CPUs, wake-ups, switches, system calls. Nothing is
+//! measured at run time, and all random choices come from a seed, so two runs of one build are equal operation by
+//! operation ([`Account::trace`]).
 //!
 //! # Map
 //!
 //! | file | owns |
 //! |---|---|
-//! | `machine.rs` | [`Machine`]: the run loop, and what a thread may ask of the machine |
+//! | `machine.rs` | [`Machine`]: the run loop, and the operations of its threads |
 //! | `state.rs` | the state of a running machine: CPUs, threads, clocks, events |
 //! | `scheduling.rs` | the scheduler: run queue, priorities, time slices, sleepers |
 //! | `order.rs` | [`Order`]: which CPU goes next; by time, or at random to find bugs |
@@ -19,16 +19,16 @@
 //! | `memory/` | addresses ([`Arena`]), directory, caches |
 //! | `platform.rs`, `word.rs` | [`Vsmp`], and its atomics |
 //! | `card.rs`, `capture.rs` | network cards, and the clients at the other end of their wires; their frames as a file |
-//! | `costs.rs`, `account.rs`, `ledger.rs` | what things cost; what was done; where each CPU's cycles went |
+//! | `costs.rs`, `account.rs`, `ledger.rs` | costs; totals; cycles of each CPU by purpose |
 //! | `timeline.rs` | a stretch of a run, moment by moment |
 //! | `preset.rs`, `presets/` | machines of the papers, each value with its origin |
 //! | `simulation.rs` | a workload on a preset, over several seeds: means with intervals, as a page of text |
-//! | `workload/` | what is run: two stacks on a link in memory, the sender of Willmann, Rixner and Cox, receive overload |
+//! | `workload/` | workloads: two stacks on a link in memory, the sender of Willmann, Rixner and Cox, receive overload |
 //!
 //! # What may never happen
-//! A call that can let another thread run, while the machine's state is borrowed: the borrow is a `RefCell`'s, taken in
-//! `machine.rs` alone and for the length of a function that calls nothing outside `state.rs` and `scheduling.rs`. And a
-//! loop that waits for another thread without coming to the seam: it never ends here.
+//! A call that can let another thread run while the machine's state is borrowed: the state is in a `RefCell`, which
+//! only functions of `machine.rs` borrow, and these call nothing outside `state.rs` and `scheduling.rs` meanwhile. A
+//! loop that waits for another thread without using the platform: it never ends here.
 
 pub mod account;
 mod capture;

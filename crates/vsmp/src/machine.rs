@@ -1,10 +1,10 @@
-//! A machine: the run loop, and what its threads may ask of it.
+//! A machine: the run loop, and the operations of its threads.
 //!
-//! The state of the machine that runs is kept for the kernel thread that runs it. Each function below borrows it for as
-//! long as it computes, and gives it back before a thread can switch: the only places that switch are `point` and
-//! `wait`, which hold nothing. A second borrow would panic, so a mistake here cannot go unnoticed.
+//! The state of the running machine is a thread-local of the kernel thread. Each function below borrows it while it
+//! computes, and ends the borrow before a thread can switch: only `point` and `wait` switch, and they hold no borrow. A
+//! second borrow would panic, so a mistake here cannot go unnoticed.
 //!
-//! What comes to the seam outside a machine (statics, what is dropped when a machine is over) is not charged; it may
+//! Operations outside a machine (of statics, or of values that are dropped after its end) are not charged; they must
 //! not wait.
 
 use std::any::Any;
@@ -28,10 +28,10 @@ use crate::platform::Vsmp;
 use crate::state::{Event, Life, Occurs, State, Wait};
 use crate::timeline::{Recorder, Timeline};
 
-/// Most CPUs of a machine.
+/// Maximum number of CPUs of a machine.
 pub const MOST_CPUS: usize = 256;
 
-/// What the footprint of a completion and of an application's event is kept under, beside the objects'.
+/// Keys for the footprint of a completion and of an application's event, in addition to those of the objects.
 const COMPLETION: u8 = 100;
 const APPLICATION: u8 = 101;
 
@@ -66,19 +66,19 @@ pub struct Machine {
     most_turns: u64,
 }
 
-/// How a run went.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// What was done.
+    /// The totals.
     pub account: Account,
     /// Virtual time that passed.
     pub nanos: u64,
-    /// Threads that had not ended when the first one did. What they held is lost.
+    /// Threads that had not ended when the first one did. Their values are leaked.
     pub abandoned: Vec<String>,
 }
 
 impl Machine {
-    /// A machine of 1 to [`MOST_CPUS`] CPUs, on which things happen in the order of time.
+    /// A machine of 1 to [`MOST_CPUS`] CPUs, on which steps happen in the order of time.
     ///
     /// # Panics
     /// Another number of CPUs.
@@ -87,19 +87,20 @@ impl Machine {
         Machine { cpus, costs, order: Box::new(TimeOrdered), seed: 1, most_turns: u64::MAX }
     }
 
-    /// Has another order choose the thread that runs next.
+    /// Sets the order that chooses the next thread.
     pub fn order(mut self, order: impl Order + 'static) -> Machine {
         self.order = Box::new(order);
         self
     }
 
-    /// The seed of what the platform calls random; 1 if not set.
+    /// The seed of the platform's random numbers; 1 if not set.
     pub fn seed(mut self, seed: u64) -> Machine {
         self.seed = seed;
         self
     }
 
-    /// The most choices of a next thread; then the run fails, as one that does not end. No bound if not set.
+    /// The maximum number of choices of a next thread, after which the run fails as one that does not end. No bound if
+    /// not set.
     pub fn most_turns(mut self, most: u64) -> Machine {
         self.most_turns = most;
         self
@@ -108,8 +109,8 @@ impl Machine {
     /// Runs `body` as the first thread, until it ends. Machines of a process take turns.
     ///
     /// # Panics
-    /// With the panic of `body`. When no thread can go on, or the run does not end in its [`Machine::most_turns`], with
-    /// every thread and what it waits for.
+    /// With the panic of `body`. If no thread can run, or the run does not end within [`Machine::most_turns`], with a
+    /// list of all threads and what each waits for.
     pub fn run<R: 'static>(self, body: impl FnOnce() -> R + Send + 'static) -> (R, Outcome) {
         match self.try_run(body) {
             (Ok(result), outcome) => (result, outcome),
@@ -150,7 +151,7 @@ impl Machine {
 pub enum Failed {
     /// The first thread has panicked, with this.
     Panic(Box<dyn Any + Send>),
-    /// No thread can go on, or the run does not end: a report with every thread and what it waits for.
+    /// No thread can run, or the run does not end: a report with all threads and what each waits for.
     Stuck(String),
 }
 
@@ -171,23 +172,23 @@ impl fmt::Debug for Failed {
 
 impl std::error::Error for Failed {}
 
-/// What a panic says.
+/// The message of a panic.
 pub(crate) fn message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("something that is no text")
 }
 
-/// What the run loop does next.
+/// The next action of the run loop.
 enum Next {
-    /// Go on with a thread of a CPU.
+    /// Resume a thread of a CPU.
     Thread(usize, usize, Fiber),
-    /// An event was dealt with.
+    /// An event was processed.
     Again,
     /// Something happens to a device.
     Device(Arc<dyn Occurs>, u32),
     /// The first thread has ended.
     Over,
-    /// No thread can go on, and nothing will happen.
+    /// No thread can run, and no event is pending.
     Deadlock(String),
     /// The bound on turns is reached.
     Endless(String),
@@ -224,7 +225,7 @@ fn next(state: &mut State, most_turns: u64) -> Next {
     }
     let candidates = state.candidates();
     let by_time = state.order.is_by_time();
-    // Out of the order of time, the clock is one for all.
+    // If the order does not follow time, all CPUs share one clock.
     let clock = |candidate: &Candidate| if by_time { candidate.clock } else { candidate.clock.max(state.clock) };
     let least = candidates.iter().map(clock).min();
     let event = state.next_event();
@@ -242,7 +243,7 @@ fn next(state: &mut State, most_turns: u64) -> Next {
     let clock = if by_time { chosen.clock } else { chosen.clock.max(state.clock) };
     state.pass(chosen.cpu, Part::HeldUp, clock);
     (state.clock, state.cpu, state.current) = (clock, chosen.cpu, Some(chosen.thread));
-    // Its slice ends whether anything else happens or not.
+    // Its slice ends even without another event.
     state.horizon = turn.until.min(event.unwrap_or(u64::MAX)).min(state.cpus[chosen.cpu].slice_end);
     state.account.turns += 1;
     match state.threads[chosen.thread].fiber.take() {
@@ -257,7 +258,7 @@ fn happen(state: &mut State, at: u64, event: Event) -> Next {
         Event::Timeout { thread, sleep } => state.time_out(thread, sleep),
         Event::SpinEnds { cpu, spin } if state.cpus[cpu].spins == spin => state.end_spin(cpu, at),
         Event::SpinEnds { .. } => {}
-        // A device that is gone has no events.
+        // A removed device has no events.
         Event::Device { device, what } => {
             let device = state.devices[device].upgrade();
             return device.map_or(Next::Again, |device| Next::Device(device, what));
@@ -266,7 +267,7 @@ fn happen(state: &mut State, at: u64, event: Event) -> Next {
     Next::Again
 }
 
-/// Takes the machine apart: how it went, and the panic of the first thread.
+/// Dissolves the machine; returns the result and the panic of the first thread.
 fn end() -> (Outcome, Option<Box<dyn Any + Send>>) {
     let Some(mut state) = STATE.take() else { unreachable!("a machine has run") };
     let panic = state.threads[0].panic.take();
@@ -288,7 +289,7 @@ fn with<R>(work: impl FnOnce(&mut State) -> R) -> Option<R> {
     STATE.try_with(|state| state.borrow_mut().as_mut().map(work)).ok().flatten()
 }
 
-/// The same, for what only a thread of the machine does; a default outside.
+/// The same, for operations that only threads of the machine make; a default outside.
 #[inline(always)]
 fn running<R: Default>(work: impl FnOnce(&mut State, usize) -> R) -> R {
     with(|state| state.current.map(|thread| work(state, thread))).flatten().unwrap_or_default()
@@ -312,7 +313,7 @@ pub(crate) fn start(name: &str, cpu: Option<usize>, class: ThreadClass, body: Bo
     number
 }
 
-/// Before a step that other CPUs can see: lets those go on that are not as far in time.
+/// Called before a step that other CPUs can see: lets CPUs run whose clocks are behind.
 #[inline(always)]
 pub(crate) fn point() {
     if running(|state, _| state.clock > state.horizon) {
@@ -415,8 +416,8 @@ pub(crate) fn attach(device: Weak<dyn Occurs>) -> usize {
     .expect("devices are attached to a machine")
 }
 
-/// Does what is no part of the machine: uncharged, and with a heap of its own, whose locks no thread of the machine can
-/// hold.
+/// Runs code that is not part of the machine: uncharged, and with a separate heap, whose locks no thread of the machine
+/// can hold.
 pub(crate) fn outside<R>(work: impl FnOnce() -> R) -> R {
     let Some((thread, heap)) = with(|state| (state.current.take(), state.outside.clone())) else { return work() };
     let result = heap.enter(work);
@@ -424,7 +425,7 @@ pub(crate) fn outside<R>(work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Something happens to a device at a time of the machine's clock, in cycles.
+/// Schedules an event of a device at a time of the machine's clock, in cycles.
 pub(crate) fn schedule(at: u64, device: usize, what: u32) {
     with(|state| state.schedule(at.max(state.clock), Event::Device { device, what }));
 }
@@ -464,13 +465,13 @@ pub(crate) fn application_event(address: usize) {
     with(|state| state.use_footprint(APPLICATION, address, state.costs.footprint.application));
 }
 
-/// What was done so far, once all CPUs have come as far as this one.
+/// The totals so far, once all CPUs have reached the time of this one.
 pub(crate) fn account() -> Account {
     point();
     with(|state| state.read_account()).unwrap_or_default()
 }
 
-/// Notes what happens from now on, for so many nanoseconds.
+/// Starts to record, for this many nanoseconds.
 pub(crate) fn record(nanos: u64) {
     with(|state| {
         let (from, length) = (state.clock, state.costs.cycles(nanos));
@@ -478,7 +479,7 @@ pub(crate) fn record(nanos: u64) {
     });
 }
 
-/// What was noted, and the end of that; `None`: nothing was to be.
+/// Ends the recording and returns it; `None`: nothing was recorded.
 pub(crate) fn recorded() -> Option<Timeline> {
     with(|state| {
         let recorder = state.recorder.take()?;
@@ -488,7 +489,7 @@ pub(crate) fn recorded() -> Option<Timeline> {
     .flatten()
 }
 
-/// The running thread does something with the lock at an address.
+/// Records the running thread's operation on the lock at an address.
 pub(crate) fn lock_step(step: LockStep, class: LockClass, address: usize) {
     running(|state, thread| {
         let now = state.clock;

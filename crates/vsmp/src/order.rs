@@ -1,14 +1,14 @@
 //! Which CPU goes on next.
 //!
-//! [`TimeOrdered`] is for figures: what happens first in virtual time happens first. It finds few mistakes, because it
-//! always shows the same few schedules of any. [`Random`] and [`Pct`] are for finding mistakes: they let any CPU go on,
-//! whatever its clock says. [`Recorded`] notes the choices of another order, and [`Replay`] makes them again.
+//! [`TimeOrdered`] is for figures: steps happen in the order of virtual time. It finds few mistakes, because it
+//! produces only few of the possible schedules. [`Random`] and [`Pct`] are for finding mistakes: they let any CPU run,
+//! regardless of its clock. [`Recorded`] records the choices of another order, and [`Replay`] repeats them.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// A CPU that could go on.
+/// A CPU that can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// Its number.
@@ -22,22 +22,22 @@ pub struct Candidate {
 /// A choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
-    /// Which of the candidates.
+    /// The index of the candidate.
     pub candidate: usize,
-    /// It goes on while its clock is at most this; then there is another choice.
+    /// It runs while its clock is at most this; then there is another choice.
     pub until: u64,
 }
 
 /// Chooses among CPUs. Called with at least one candidate, in the order of CPUs.
 pub trait Order {
-    /// The next to go on.
+    /// The next CPU to run.
     fn next(&mut self, candidates: &[Candidate]) -> Turn;
 
-    /// A thread spins, or offers its CPU to others: it does not go on for good, whatever its priority.
+    /// A thread spins, or yields its CPU: it must not run for ever, whatever its priority.
     fn yields(&mut self, _thread: usize) {}
 
-    /// Whether clocks say what happens first. Otherwise a CPU that goes on has the time of the last one that did, at
-    /// least, so that time does not go back.
+    /// Whether clocks determine the order. Otherwise a CPU that runs has at least the time of the last one that ran, so
+    /// that time does not go back.
     fn is_by_time(&self) -> bool {
         false
     }
@@ -85,7 +85,7 @@ impl Order for TimeOrdered {
 pub struct Generator(u64);
 
 impl Generator {
-    /// The sequence of a seed.
+    /// The random sequence of a seed.
     pub fn new(seed: u64) -> Generator {
         Generator(seed)
     }
@@ -131,7 +131,7 @@ pub struct Pct {
     /// Steps at which a priority drops, in order, and how many steps there were.
     drops: Vec<u64>,
     steps: u64,
-    /// What the next thread to drop gets: less than every priority given so far.
+    /// The priority for the next thread that drops: lower than every priority given so far.
     least: i64,
 }
 
@@ -171,22 +171,22 @@ impl Order for Pct {
     }
 }
 
-/// Another order, in which now and then a thread is held up: it takes no turn for a number of others' turns, as one whose
-/// CPU another program or an interrupt has taken.
+/// Another order, in which a thread is delayed now and then: it gets no turn for a number of others' turns, like a
+/// thread whose CPU another program or an interrupt has taken.
 #[derive(Clone, Debug)]
 pub struct Delayed<O> {
     order: O,
     random: Generator,
-    /// One of so many turns begins a delay.
+    /// One in this many turns begins a delay.
     one_in: usize,
     longest: usize,
     turns: u64,
-    /// The threads that are held up, and the turn after which each goes on.
+    /// The delayed threads, and the turn after which each may run again.
     held_up: Vec<(usize, u64)>,
 }
 
 impl<O: Order> Delayed<O> {
-    /// Holds up the thread that would be next, in one of `one_in` turns, for up to `longest` turns.
+    /// Delays the thread that would be next, in one of `one_in` turns, for up to `longest` turns.
     pub fn new(order: O, seed: u64, one_in: usize, longest: usize) -> Delayed<O> {
         Delayed { order, random: Generator::new(seed), one_in, longest, turns: 0, held_up: Vec::new() }
     }
@@ -204,7 +204,7 @@ impl<O: Order> Order for Delayed<O> {
         self.held_up.retain(|(_, until)| *until > turns);
         let mut free = self.free(candidates);
         if free.is_empty() {
-            // All of them would wait for nothing.
+            // If all are delayed, nothing would be gained.
             self.held_up.clear();
             free = self.free(candidates);
         }
@@ -230,14 +230,14 @@ impl<O: Order> Order for Delayed<O> {
 /// The CPUs that were chosen, in order.
 pub type Schedule = Rc<RefCell<Vec<u16>>>;
 
-/// Another order, with a note of its choices.
+/// Another order, whose choices are recorded.
 pub struct Recorded<O> {
     order: O,
     chosen: Schedule,
 }
 
 impl<O: Order> Recorded<O> {
-    /// Notes the choices of `order` in `chosen`.
+    /// Records the choices of `order` in `chosen`.
     pub fn new(order: O, chosen: Schedule) -> Recorded<O> {
         Recorded { order, chosen }
     }
@@ -259,11 +259,11 @@ impl<O: Order> Order for Recorded<O> {
     }
 }
 
-/// The choices of an earlier run. Where they end, the first CPU that can goes on.
+/// The choices of an earlier run. After their end, the first CPU that can run does.
 pub struct Replay(std::vec::IntoIter<u16>);
 
 impl Replay {
-    /// Choices as [`Recorded`] notes them.
+    /// Choices as recorded by [`Recorded`].
     pub fn new(chosen: Vec<u16>) -> Replay {
         Replay(chosen.into_iter())
     }
@@ -313,7 +313,7 @@ mod tests {
         assert!((1..=2).contains(&changes), "{changes}");
     }
 
-    /// A thread that is held up has no turn for a while, and the others have theirs; alone it is not held up.
+    /// A delayed thread has no turn for a while, and the others have theirs; a thread that is alone is not delayed.
     #[test]
     fn a_delay_holds_up_one_thread_and_not_all() {
         let mut order = Delayed::new(Random::new(1), 2, 20, 100);

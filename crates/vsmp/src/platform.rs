@@ -10,7 +10,7 @@ use sync::{LockClass, LockStep, NoDoorbell, Object, Ordering, Platform, Step, Th
 use crate::machine;
 use crate::word::Word;
 
-/// The platform of virtual machines. What runs on it must be started by [`Machine::run`](crate::Machine::run).
+/// The platform of virtual machines. Its threads must be started by [`Machine::run`](crate::Machine::run).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Vsmp;
 
@@ -21,7 +21,7 @@ pub fn lock_profile() -> &'static ProfileTable<Vsmp> {
     &PROFILE
 }
 
-/// What a clock shows when a machine is started, in nanoseconds: zero means "never" to some.
+/// The time of a clock when a machine is started, in nanoseconds: not zero, which stands for "never" in some code.
 const START: u64 = 1_000_000_000;
 
 /// Turns after which a spin becomes a yield, as on the real machine.

@@ -1,12 +1,12 @@
 //! Machines of the papers, as files in which each value names its origin.
 //!
 //! A preset is a table of values, each `{ value = .., origin = ".." }` with a reason where the origin does not say it.
-//! Origins: *paper* (stated there), *derived* (computed from a paper's figures), *fitted* (set so that a paper's figure
-//! comes out), *assumed*. What is fitted or assumed says something about the model, and nothing about a machine. A value
-//! that is missing, or that no preset has, is an error: nothing has a default.
+//! Origins: *paper* (stated there), *derived* (computed from a paper's figures), *fitted* (to reproduce a paper's
+//! figure), *assumed*. Fitted and assumed values describe the model, not a machine. A missing or an unknown value is an
+//! error: no value has a default.
 //!
-//! The footprint and the habits of the year belong to the paper's kernel, not to its hardware. A run with
-//! [`Kernel::Heddle`] uses the hardware alone.
+//! The footprint and the habits belong to the paper's kernel, not to its hardware. A run with [`Kernel::Heddle`] uses
+//! the hardware alone.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,17 +17,17 @@ use sync::{LockKind, Object, Step, ThreadClass};
 use crate::card::CardConfig;
 use crate::costs::{Costs, Footprint};
 
-/// Where a value comes from.
+/// The origin of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Origin {
-    /// A paper states it.
+    /// Stated by a paper.
     Paper,
-    /// Computed from what a paper or a data sheet states.
+    /// Computed from statements of a paper or a data sheet.
     Derived,
-    /// Set so that a figure of a paper comes out.
+    /// Fitted to reproduce a figure of a paper.
     Fitted,
-    /// Nobody has said it.
+    /// Assumed, without a source.
     Assumed,
 }
 
@@ -48,9 +48,9 @@ impl fmt::Display for Origin {
 pub struct Value {
     /// The value: a number, or the name of a lock kind.
     value: toml::Value,
-    /// Where it comes from.
+    /// Its origin.
     pub origin: Origin,
-    /// Which paper, computed how, or why this.
+    /// The paper, the computation, or the reason.
     #[serde(default)]
     pub why: String,
 }
@@ -76,17 +76,17 @@ pub enum Kernel {
     OfThePaper,
 }
 
-/// How a kernel of the year went about its work.
+/// Properties of the paper's kernel that determine its operations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Habits {
     /// The kind of its locks.
     pub lock_kind: LockKind,
-    /// Frames that an interrupt thread takes before it wakes those that they are for.
+    /// Frames that an interrupt thread takes before it wakes their receivers.
     pub receive_batch: usize,
-    /// Room in a send buffer for which a writer is woken.
+    /// Free space in a send buffer at which a writer is woken.
     pub low_water: Option<u32>,
-    /// Whether connections have ports such that receive queues and CPUs have equal shares of them, as where a paper's
-    /// figures were measured. Otherwise their ports are chosen at random.
+    /// Whether ports are chosen so that receive queues and CPUs have equal shares of the connections, as in the papers'
+    /// measurements. Otherwise ports are random.
     pub even_spread: bool,
 }
 
@@ -95,7 +95,7 @@ pub struct Habits {
 pub struct Preset {
     /// Its name on the command line.
     pub name: String,
-    /// What it stands for, in a sentence.
+    /// The machine that it models, in a sentence.
     pub describes: String,
     /// CPUs of the machine.
     pub cpus: usize,
@@ -105,7 +105,7 @@ pub struct Preset {
     pub card: CardConfig,
     /// The habits of the paper's kernel.
     pub habits: Habits,
-    /// What the paper has measured on it.
+    /// The paper's measurements on it.
     pub points: Vec<Point>,
     costs: Costs,
     values: BTreeMap<String, Value>,
@@ -113,7 +113,7 @@ pub struct Preset {
     file: toml::Table,
 }
 
-/// A measurement of the paper. What the paper does not say is missing.
+/// A measurement of the paper. Values that the paper does not have are absent.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Point {
@@ -127,10 +127,9 @@ pub struct Point {
     pub misses: Option<f64>,
     /// Cycles of the scheduler for each kilobyte.
     pub scheduler: Option<f64>,
-    /// Acquisitions of the lock that all share, or of a group's, that did not succeed at the first try, in percent.
+    /// Acquisitions of the shared lock, or of a group's lock, that did not succeed at the first try, in percent.
     pub failures: Option<f64>,
-    /// Whether values of the preset were set so that it comes out. The others are held out: they tell what the model is
-    /// worth.
+    /// Whether values of the preset were fitted to it. The other points are held out, to validate the model.
     #[serde(default)]
     pub fitted: bool,
 }
@@ -174,7 +173,7 @@ struct File {
     point: Vec<Point>,
 }
 
-/// Takes values out of a table, and complains about those that are left.
+/// Takes values out of a table, and reports those that are left as unknown.
 struct Table<'a> {
     section: &'a str,
     left: BTreeMap<String, Value>,
@@ -230,7 +229,7 @@ impl Preset {
     /// A preset that comes with the crate.
     ///
     /// # Errors
-    /// There is none of this name.
+    /// There is no preset of this name.
     pub fn named(name: &str) -> Result<Preset, PresetError> {
         let known = || Preset::names().collect::<Vec<_>>().join(", ");
         let found = BUILT_IN.iter().find(|(known, _)| *known == name);
@@ -242,7 +241,7 @@ impl Preset {
     /// Reads a preset.
     ///
     /// # Errors
-    /// The text is no preset: which value is missing, unknown, or out of range.
+    /// The text is not a preset: a value is missing, unknown, or out of range.
     pub fn parse(text: &str) -> Result<Preset, PresetError> {
         Preset::read(toml::from_str(text).map_err(|error| PresetError(error.to_string()))?)
     }
@@ -286,7 +285,7 @@ impl Preset {
         Ok(Preset { name, describes, cpus, cards, card, habits, points, costs, values, file: whole })
     }
 
-    /// The same machine with another number for one value, by section and name (`machine.memory`). Its origin stays.
+    /// The same machine with one value changed, by section and name (`machine.memory`). Its origin stays.
     ///
     /// # Errors
     /// There is no such value, it is not a number, or the number is out of range.
@@ -304,12 +303,12 @@ impl Preset {
         Preset::read(file)
     }
 
-    /// What the paper says of an architecture and a number of connections.
+    /// The paper's measurement of an architecture with a number of connections.
     pub fn point(&self, arch: &str, connections: usize) -> Option<&Point> {
         self.points.iter().find(|point| point.arch == arch && point.connections == connections)
     }
 
-    /// What things cost on it.
+    /// Its costs.
     pub fn costs(&self, kernel: Kernel) -> Costs {
         let mut costs = self.costs.clone();
         if kernel == Kernel::Heddle {

@@ -1,8 +1,8 @@
-//! Who runs where: one run queue by priority for all CPUs, time slices, sleepers, and what a scheduler costs.
+//! The scheduler: one run queue by priority for all CPUs, time slices, sleepers, and the costs of scheduling.
 //!
 //! A thread that becomes ready goes to an idle CPU (the one it had last, else the first), or takes the CPU of a less
 //! important thread, or queues. Threads that are pinned stay. A thread loses its CPU at its next step that others can
-//! see, not in the middle of plain work: as interrupts that come when they are let in.
+//! see, not in the middle of plain work.
 //!
 //! What may never happen: a thread that is ready and on no queue, and a CPU that is idle while a thread that may use it
 //! is queued.
@@ -55,7 +55,8 @@ impl State {
         }
     }
 
-    /// Wakes up to `n` sleepers, those that came first. The running thread pays, if there is one.
+    /// Wakes up to `n` sleepers, in the order in which they went to sleep. The cost is the running thread's, if there
+    /// is one.
     pub(crate) fn wake_sleepers(&mut self, wait: Wait, n: u32) {
         for _ in 0..n {
             let Some(queue) = self.sleepers.get_mut(&wait) else { return };
@@ -72,7 +73,8 @@ impl State {
         }
     }
 
-    /// The running thread keeps its CPU. False: another one does, and sleeps; this one sleeps until that has ended.
+    /// The running thread begins to keep its CPU. False: another, sleeping thread keeps it; the running one sleeps
+    /// until that has ended.
     pub(crate) fn mask(&mut self, thread: usize) -> bool {
         match &mut self.masked {
             Some((holder, depth)) if *holder == thread => *depth += 1,
@@ -118,7 +120,7 @@ impl State {
         }
     }
 
-    /// A thread that wants to run finds its place.
+    /// Finds a place for a thread that is ready.
     pub(crate) fn make_ready(&mut self, thread: usize, at: u64) {
         self.threads[thread].life = Life::Ready;
         let Thread { pinned, last_cpu, priority, .. } = self.threads[thread];
@@ -191,7 +193,7 @@ impl State {
         let entry = &mut self.threads[thread];
         (entry.life, entry.last_cpu) = (Life::Running, cpu);
         self.cpus[cpu].thread = Some(thread);
-        // As if that CPU ran now.
+        // Charges that CPU as if it ran now.
         let here = (self.clock, self.cpu);
         (self.clock, self.cpu) = (clock, cpu);
         if was_idle {
@@ -218,7 +220,7 @@ impl State {
         None
     }
 
-    /// The running thread gives its CPU to another that waits for it and is as important. False: there is none.
+    /// The running thread yields its CPU to a waiting thread of the same priority. False: there is none.
     pub(crate) fn give_way(&mut self, thread: usize) -> bool {
         let cpu = self.cpu;
         let bound = self.threads[thread].priority + 1;
@@ -249,7 +251,7 @@ impl State {
         }
     }
 
-    /// The running thread has its own priority again. It may lose its CPU by that, at its next step.
+    /// The running thread has its own priority again. It may therefore lose its CPU, at its next step.
     pub(crate) fn repay_priority(&mut self, thread: usize) {
         let entry = &mut self.threads[thread];
         if entry.priority != entry.own_priority {
@@ -258,7 +260,7 @@ impl State {
         }
     }
 
-    /// The running thread has switched back to the run loop, or has ended: its CPU goes on with it or with another.
+    /// The running thread has switched back to the run loop, or has ended: its CPU continues with it or with another.
     pub(crate) fn turn_ends(&mut self, thread: usize, cpu: usize) {
         self.cpus[cpu].clock = self.cpus[cpu].clock.max(self.clock);
         if self.cpus[cpu].thread != Some(thread) {
@@ -290,8 +292,8 @@ impl State {
         }
     }
 
-    /// Every thread, and what it does: for a report of a deadlock. Words are numbered in the order of the report, so that
-    /// runs of one schedule have equal reports.
+    /// Every thread and its activity, for the report of a deadlock. Words are numbered in the order of the report, so
+    /// that runs of one schedule have equal reports.
     pub(crate) fn describe(&self) -> String {
         let mut words: Vec<usize> = Vec::new();
         let mut word = |address: usize| match words.iter().position(|word| *word == address) {

@@ -1,7 +1,7 @@
 //! A workload on a preset, once for each seed: means with intervals, as a page of text.
 //!
-//! What is printed is a model's answer. It names the machine, whose kernel's footprint and habits were used, and how
-//! many of the preset's values were fitted or assumed.
+//! The output describes a model. It names the machine, the kernel whose footprint and habits were used, and the numbers
+//! of fitted and assumed values of the preset.
 
 mod text;
 mod what_if;
@@ -19,7 +19,7 @@ use crate::{Costs, Machine};
 
 pub use what_if::Gain;
 
-/// What is to be run.
+/// The runs of a simulation.
 #[derive(Clone, Debug)]
 pub struct Simulation {
     /// The machine.
@@ -43,7 +43,7 @@ pub struct Simulation {
 /// The runs of one kernel.
 #[derive(Clone, Debug)]
 pub struct Results {
-    /// What was run.
+    /// The simulation.
     pub simulation: Simulation,
     /// Which kernel: its footprint and habits.
     pub kernel: Kernel,
@@ -51,22 +51,22 @@ pub struct Results {
     pub runs: Vec<Measured>,
 }
 
-/// Every byte that Heddle touches counts.
+/// All bytes that Heddle touches count.
 pub const WHOLE: [usize; Object::ALL.len()] = [100; Object::ALL.len()];
 
-/// What became of the throughput when one value of the machine was changed.
+/// The throughput after one value of the machine was changed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Variation {
     /// The value, by section and name.
     pub name: String,
-    /// Megabits a second with less of it, and with more of it.
+    /// Megabits a second with the lower value, and with the higher one.
     pub megabits: [f64; 2],
 }
 
 impl Simulation {
-    /// Runs the first seed with each assumed value less by `percent` and more by as much; calls `progress` with the name
-    /// of the value and how many are done, of how many. A value that cannot be changed by as little is left out, as one
-    /// cache way of one; so is what has no effect by definition (a value of zero).
+    /// Runs the first seed with each assumed value lower and higher by `percent`; calls `progress` with the name of the
+    /// value, the number of completed values, and their total. A value that cannot be changed by that little (a single
+    /// cache way) is omitted, and so is a value of zero, which has no effect.
     pub fn vary(&self, kernel: Kernel, percent: u64, mut progress: impl FnMut(&str, usize, usize)) -> Vec<Variation> {
         let changed = |number: u64| [number * (100 - percent) / 100, (number * (100 + percent)).div_ceil(100)];
         let assumed = self.preset.values().filter(|(_, value)| value.origin == Origin::Assumed);
@@ -101,7 +101,8 @@ impl Simulation {
         self.run_and_record(kernel, seed, Duration::ZERO)
     }
 
-    /// As [`Simulation::run`], and records the first so much of what is measured ([`Measured::timeline`]).
+    /// As [`Simulation::run`], and records the first part of the measured time, of this length
+    /// ([`Measured::timeline`]).
     ///
     /// # Panics
     /// As [`Simulation::run`].
@@ -142,7 +143,7 @@ pub struct Mean {
 const STUDENT: [f64; 10] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
 
 impl Mean {
-    /// Of these values, at least one.
+    /// The mean of these values, at least one.
     pub fn of(values: &[f64]) -> Mean {
         let n = values.len() as f64;
         let mean = values.iter().sum::<f64>() / n;
@@ -166,7 +167,7 @@ impl Display for Mean {
 }
 
 impl Results {
-    /// The mean of something over the runs.
+    /// The mean of a quantity over the runs.
     pub fn mean(&self, of: impl Fn(&Measured) -> f64) -> Mean {
         Mean::of(&self.runs.iter().map(of).collect::<Vec<_>>())
     }
@@ -181,7 +182,7 @@ impl Results {
         self.mean(|run| of(run) as f64 / run.kilobytes())
     }
 
-    /// What the paper has measured there.
+    /// The paper's measurement of this point.
     pub fn point(&self) -> Option<&Point> {
         let Simulation { preset, connections, .. } = &self.simulation;
         preset.point(&self.simulation.arch_name(), *connections)
@@ -210,7 +211,7 @@ fn failed(lock: &ClassProfile) -> f64 {
 }
 
 impl Display for Simulation {
-    /// What the numbers below it are, and are not.
+    /// The heading: the origin and the limits of the numbers below it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Simulation { preset, cpus, seeds, .. } = self;
         let count = |origin| preset.count(origin);

@@ -1,8 +1,8 @@
-//! The state of a running machine: CPUs, threads, clocks, events, and what an access to memory does to them.
+//! The state of a running machine: CPUs, threads, clocks, events, and the effect of memory accesses on them.
 //!
 //! Plain data behind `&mut`; nothing here switches threads or calls code that could. The running thread has the machine's
 //! `clock`; the clocks of the other CPUs are in their entries. `horizon` is the time until which it may run before
-//! another CPU or an event comes first; an action that makes something happen earlier lowers it.
+//! another CPU or an event is due; an action that schedules an earlier event lowers it.
 
 use std::any::Any;
 use std::cmp::Reverse;
@@ -36,7 +36,7 @@ pub(crate) enum Life {
     Over,
 }
 
-/// What a sleeper waits for.
+/// The wake-up condition of a sleeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Wait {
     /// A wake at the word of this address.
@@ -54,11 +54,11 @@ pub(crate) struct Thread {
     pub(crate) fiber: Option<Fiber>,
     pub(crate) life: Life,
     pub(crate) priority: u8,
-    /// Its priority when nobody has lent it one.
+    /// Its own priority, without a lent one.
     pub(crate) own_priority: u8,
     pub(crate) pinned: Option<usize>,
     pub(crate) last_cpu: usize,
-    /// How far in time it was when it last lost a CPU. Another CPU may not be as far, and takes it no earlier.
+    /// The time at which it last lost a CPU. A CPU whose clock is behind takes it no earlier.
     pub(crate) reached: u64,
     /// Counts its sleeps: a timer of an earlier one finds another number.
     pub(crate) sleeps: u64,
@@ -106,18 +106,19 @@ impl Cpu {
     }
 }
 
-/// What happens at a time of its own.
+/// An event that is scheduled for a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Event {
     /// A sleep of a thread has lasted long enough.
     Timeout { thread: usize, sleep: u64 },
     /// A CPU has spun long enough.
     SpinEnds { cpu: usize, spin: u64 },
-    /// Something happens to a device.
+    /// An event of a device.
     Device { device: usize, what: u32 },
 }
 
-/// Spreads the numbers of lines: a multiplication, since they are nobody's input (Knuth, volume 3, section 6.4).
+/// Hashes the numbers of lines by a multiplication, because they are not the input of an attacker (Knuth, volume 3,
+/// section 6.4).
 #[derive(Default)]
 pub(crate) struct LineHasher(u64);
 
@@ -135,12 +136,12 @@ impl Hasher for LineHasher {
     }
 }
 
-/// Lines that all CPUs write at one kind of step, at most.
+/// Maximum number of lines that all CPUs write at one kind of step.
 const SHARED_LINES: usize = 64;
 
-/// A device of the machine: things happen to it at times of their own. No thread runs then.
+/// A device of the machine, with scheduled events. No thread runs while one is processed.
 pub(crate) trait Occurs: Send + Sync {
-    /// What was scheduled happens now.
+    /// Processes a scheduled event, which is due now.
     fn occur(&self, what: u32);
 }
 
@@ -156,9 +157,9 @@ pub(crate) struct State {
     pub(crate) cpus: Vec<Cpu>,
     pub(crate) threads: Vec<Thread>,
     pub(crate) ready: [VecDeque<usize>; PRIORITIES],
-    /// The thread that keeps the CPU to itself, and how often it has said so.
+    /// The thread that masks the CPU, and the depth of its masks.
     pub(crate) masked: Option<(usize, u32)>,
-    /// That thread would have lost the CPU.
+    /// That thread must give up the CPU when it unmasks it.
     pub(crate) owed: bool,
     pub(crate) sleepers: HashMap<Wait, VecDeque<usize>>,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
@@ -166,18 +167,18 @@ pub(crate) struct State {
     pub(crate) random: Generator,
     pub(crate) account: Account,
     memory: Memory,
-    /// The lines imagined for an object, by its kind and its first line.
+    /// The simulated extra lines of an object, by its kind and its first line.
     imagined: HashMap<u64, usize, BuildHasherDefault<LineHasher>>,
     next_imagined: usize,
-    /// What has events of its own.
+    /// The devices.
     pub(crate) devices: Vec<Weak<dyn Occurs>>,
-    /// The heap of what is no part of the machine.
+    /// The heap for code that is not part of the machine.
     pub(crate) outside: Rc<PlatformHeap<Real>>,
     /// The line that the running thread has read last from an atomic.
     last_read: Option<usize>,
-    /// Kept for its memory.
+    /// Empty between uses; kept for its memory.
     candidates: Vec<Candidate>,
-    /// Notes what happens, if a caller wants to see it.
+    /// The recorder, if a caller has started a recording.
     pub(crate) recorder: Option<Box<Recorder>>,
 }
 
@@ -211,7 +212,7 @@ impl State {
         }
     }
 
-    /// Something happens at `at`. What is scheduled for one time happens in the order of scheduling.
+    /// Schedules an event at `at`. Events of one time are processed in the order of scheduling.
     pub(crate) fn schedule(&mut self, at: u64, event: Event) {
         self.scheduled += 1;
         self.events.push(Reverse((at, self.scheduled, event)));
@@ -227,7 +228,7 @@ impl State {
         self.events.pop().map(|Reverse((at, _, event))| (at, event))
     }
 
-    /// The CPUs that could go on.
+    /// The CPUs that can run.
     pub(crate) fn candidates(&mut self) -> Vec<Candidate> {
         let mut candidates = std::mem::take(&mut self.candidates);
         candidates.clear();
@@ -253,12 +254,12 @@ impl State {
         }
     }
 
-    /// The clock of a CPU that does not run now moves on to `at`, if it is not as far.
+    /// Advances the clock of a CPU that does not run now to `at`, if it is behind.
     pub(crate) fn pass(&mut self, cpu: usize, part: Part, at: u64) {
         pass(&mut self.cpus[cpu], &mut self.recorder, part, at);
     }
 
-    /// What was done so far.
+    /// The totals so far.
     pub(crate) fn read_account(&self) -> Account {
         let running = |cpu: usize| (self.current.is_some() && cpu == self.cpu).then_some(self.clock);
         let ledger = |(cpu, entry): (usize, &Cpu)| entry.ledger(self.clock, running(cpu));
@@ -289,15 +290,14 @@ impl State {
         }
     }
 
-    /// The running thread writes a line that stands for no memory.
+    /// The running thread writes a simulated line without memory.
     fn imagine(&mut self, line: usize) {
         self.account.touches += 1;
         let missed = self.access(line, true, Part::FootprintMiss).is_miss();
         self.account.footprint_misses += u64::from(missed);
     }
 
-    /// The running thread uses lines of an object that stand for no memory of Heddle's. `kind` tells those of one place
-    /// apart.
+    /// The running thread accesses simulated extra lines of an object. `kind` distinguishes those of one place.
     pub(crate) fn use_footprint(&mut self, kind: u8, address: usize, lines: usize) {
         let Some(place) = line_of(address).filter(|_| self.current.is_some() && lines > 0) else { return };
         let next = &mut self.next_imagined;
@@ -322,7 +322,7 @@ impl State {
         self.spend(Part::Interrupt, self.costs.interrupt);
     }
 
-    /// The running thread uses a line of what `part` says; what that costs has passed when this returns.
+    /// The running thread accesses a line, charged to `part`; the cost has passed when this returns.
     #[inline]
     fn access(&mut self, line: usize, write: bool, part: Part) -> Access {
         let (clock, cpus, horizon) = (self.clock, &mut self.cpus, &mut self.horizon);
@@ -337,7 +337,7 @@ impl State {
         found
     }
 
-    /// An operation on an atomic at `address`. The caller has seen to it that no other CPU comes first.
+    /// An operation on an atomic at `address`. The caller has ensured that no other CPU comes first.
     #[inline]
     pub(crate) fn atomic(&mut self, address: usize, write: bool, read_modify_write: bool) {
         self.account.operations += 1;
@@ -351,7 +351,7 @@ impl State {
         if read_modify_write {
             self.spend(Part::ReadModifyWrite, self.costs.read_modify_write);
         }
-        // What has no fixed place has no number either.
+        // Memory outside the arena has no line number.
         self.account.note(self.clock, line.map_or(0, |line| line as u64 + 1));
     }
 
@@ -376,7 +376,7 @@ impl State {
         self.account.note(self.clock, first as u64 + 1);
     }
 
-    /// Work of the scheduler on what it keeps of a thread, on the account of the running CPU.
+    /// Work of the scheduler on the control block of a thread, charged to the running CPU.
     pub(crate) fn schedule_work(&mut self, thread: usize, part: Part, cycles: u64, lines: usize) {
         self.spend(part, cycles);
         if let Some(first) = line_of(control_block(thread)) {
@@ -404,7 +404,7 @@ impl State {
         }
     }
 
-    /// A thread has lost its CPU, or its priority has changed: those that spin for it look again.
+    /// A thread has lost its CPU, or its priority has changed: threads that spin for it check again.
     pub(crate) fn end_all_spins(&mut self, at: u64) {
         (0..self.cpus.len()).for_each(|cpu| self.end_spin(cpu, at));
     }

@@ -1,11 +1,12 @@
-//! A stretch of a run, moment by moment: what each CPU did for which thread, and which waited for a lock or had it.
+//! A stretch of a run in detail: the activity of each CPU and its thread, and the threads that waited for a lock or
+//! held it.
 //!
-//! The state of the machine feeds a `Recorder` where it moves clocks and hears of locks, from `machine::record` on and
+//! The state of the machine reports advances of clocks and operations on locks to a `Recorder`, from `machine::record`
 //! until the stretch is over; `machine::recorded` takes the [`Timeline`]. Recording charges nothing: a run with it is
 //! the same run.
 //!
-//! What may never happen: a timeline that grows with the run. Beyond [`MOST_SPANS`] of each kind nothing is noted, and
-//! the timeline says that it was cut.
+//! What may never happen: a timeline that grows with the run. Beyond [`MOST_SPANS`] of each kind nothing is recorded,
+//! and the timeline is marked as cut.
 
 use std::collections::HashMap;
 
@@ -14,10 +15,10 @@ use sync::{LockClass, LockStep};
 use crate::ledger::PartGroup;
 use crate::memory::from_system;
 
-/// The most spans of CPUs, and the most of locks.
+/// Maximum number of spans of CPUs, and of locks.
 pub const MOST_SPANS: usize = 20_000;
 
-/// What a CPU does for a thread.
+/// The activity of a CPU for a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Doing {
     /// It works, or waits for memory.
@@ -39,14 +40,14 @@ impl Doing {
     }
 }
 
-/// A CPU does one thing for one thread. Times are cycles of the machine.
+/// One activity of a CPU for one thread. Times are cycles of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuSpan {
     /// The CPU.
     pub cpu: usize,
     /// The thread, by its place in [`Timeline::threads`].
     pub thread: usize,
-    /// What it does.
+    /// The activity.
     pub doing: Doing,
     /// From this time on.
     pub from: u64,
@@ -84,15 +85,15 @@ pub struct Timeline {
     pub from: u64,
     /// See `from`.
     pub to: u64,
-    /// By CPU and time. What is missing is idle.
+    /// By CPU and time. A CPU is idle between spans.
     pub spans: Vec<CpuSpan>,
     /// In the order in which they were released.
     pub locks: Vec<LockSpan>,
-    /// Whether there was more than [`MOST_SPANS`] of something.
+    /// Whether there were more than [`MOST_SPANS`] spans of a kind.
     pub is_cut: bool,
 }
 
-/// Notes what happens in a stretch.
+/// Records a stretch.
 pub(crate) struct Recorder {
     from: u64,
     to: u64,
@@ -138,7 +139,7 @@ impl Recorder {
         }
     }
 
-    /// A thread does something with the lock at an address.
+    /// Records a thread's operation on the lock at an address.
     pub(crate) fn lock(&mut self, thread: usize, step: LockStep, class: LockClass, address: usize, now: u64) {
         if self.from <= now && (now <= self.to || step == LockStep::Releases) {
             from_system(|| self.note(thread, step, class, address, now));
@@ -158,7 +159,7 @@ impl Recorder {
                     Some(takes) => takes,
                     // Taken after the stretch.
                     None if now > self.to => return,
-                    // Taken before it: had from its beginning.
+                    // Taken before the stretch: held from its beginning.
                     None => self.from,
                 };
                 if self.locks.len() == MOST_SPANS {

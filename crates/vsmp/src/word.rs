@@ -1,4 +1,4 @@
-//! Atomic words of the machine. Memory is sequentially consistent: what an ordering allows beyond that, loom shows.
+//! Atomic words of the machine. Memory is sequentially consistent; loom checks weaker orderings.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -13,7 +13,7 @@ use crate::machine;
 pub struct Word<A>(A);
 
 impl<A> Word<A> {
-    /// Where it lies.
+    /// Its address.
     #[inline(always)]
     pub(crate) fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()
@@ -23,7 +23,7 @@ impl<A> Word<A> {
 macro_rules! words {
     ($($atomic:ty, $t:ty $(, $add:ident, $sub:ident)?;)*) => {$(
         impl Word<$atomic> {
-            /// The value, uncharged: for code that is no part of what is simulated.
+            /// The value, uncharged: for code that is not part of the simulation.
             #[inline(always)]
             pub fn peek(&self) -> $t {
                 self.0.load(Relaxed)

@@ -78,7 +78,7 @@ fn frames_leave_at_the_rate_of_the_wire() {
     assert!((expected..expected + 20_000).contains(&waited), "{waited} ns for {expected}");
 }
 
-/// What the client answers comes after wire, delay and wire, with an interrupt that ends the driver's sleep.
+/// The client's answer arrives after wire, delay and wire, with an interrupt that ends the driver's sleep.
 #[test]
 fn an_answer_interrupts_its_driver() {
     let ((outcome, waited, frames), machine) = with_card(config(), |QueuePair { mut tx, mut rx }, totals| {
@@ -144,7 +144,7 @@ fn arrivals_do_not_wait_for_room() {
     assert!((850..1150).contains(&(totals.received + totals.lost)), "{totals:?} in 10 ms, of 100 000 a second");
 }
 
-/// A ring that nobody empties loses what it cannot hold, and counts it.
+/// A ring that no thread empties loses further frames, and counts them.
 #[test]
 fn a_full_receive_ring_loses_frames() {
     let (totals, _) = with_card(config(), |QueuePair { mut tx, rx: _rx }, totals| {

@@ -1,5 +1,5 @@
-//! Each cycle of each CPU has a part: the parts sum to what the clocks show, in every order and under every
-//! architecture, and each charge is where it belongs.
+//! Each cycle of each CPU has a part: the parts add up to the clocks, in every order and under every architecture, and
+//! each charge is in the correct part.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,7 +44,7 @@ fn the_parts_of_every_cpu_sum_to_its_clock(arch: Architecture) {
     }
 }
 
-/// What is measured is a difference of two readings: CPUs idle, spin and work across both.
+/// The measurement is a difference of two readings: CPUs idle, spin and work across both.
 #[test]
 fn a_window_of_the_senders_has_the_time_of_every_cpu() {
     for name in ["msgp:1+coupled", "connp-t"] {
@@ -69,7 +69,7 @@ fn a_window_of_the_senders_has_the_time_of_every_cpu() {
         }
         let held: u64 = run.locks.iter().map(|lock| lock.hold_ns).sum();
         assert!(held > 0 && held < 4 * run.time.as_nanos() as u64 * 4, "{name}: locks were held for {held} ns");
-        // Nobody waits without a first try that failed, and a wait takes time.
+        // No thread waits without a first try that failed, and a wait takes time.
         for lock in &run.locks {
             assert_eq!(lock.first_try_failed == 0, lock.wait_ns == 0, "{lock:?}");
         }

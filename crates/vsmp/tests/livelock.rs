@@ -37,7 +37,7 @@ fn run(arch: &str, interrupts: bool, ends: Ends, rate: u64) -> Goodput {
     Machine::new(CPUS, interrupts_first(Costs::opteron_275())).run(move || overload.run()).0
 }
 
-/// The goodput at each of [`LOADS`]. The capacity is what a thread that polls fairly reads, however much arrives.
+/// The goodput at each of [`LOADS`]. The capacity is the goodput of a thread that polls fairly, under any load.
 struct Curve {
     capacity: u64,
     points: [Goodput; LOADS.len()],
@@ -59,7 +59,8 @@ impl Curve {
         self.points[LOADS.len() - 1]
     }
 
-    /// At four times the capacity the application reads next to nothing, and the CPU has worked for what is dropped.
+    /// At four times the capacity the application reads almost nothing, and the CPU has worked for frames that are then
+    /// dropped.
     fn collapses(&self) {
         assert!(self.last().read * 20 < self.peak(), "{:?}", self.points);
         assert!(self.last().unprocessed + self.last().unread > self.capacity, "{:?}", self.points);
@@ -67,7 +68,7 @@ impl Curve {
 }
 
 /// "It reduces execution periods of hardware interrupt handlers and prevents interrupt overload causing livelock": the
-/// goodput stays where it is, at 16 frames for each interrupt, and what is too much is lost by the card.
+/// goodput stays at 16 frames for each interrupt, and the card drops the excess.
 #[test]
 fn goodput_stays_where_a_hard_handler_takes_a_bounded_number_of_frames() {
     for ends in Ends::BOTH_FAMILIES {
@@ -80,7 +81,7 @@ fn goodput_stays_where_a_hard_handler_takes_a_bounded_number_of_frames() {
 }
 
 /// "It would easily migrate to the polling model": a thread that polls a bounded number of frames and lets the application run
-/// loses nothing up to its capacity, and nothing of it beyond.
+/// loses nothing up to its capacity, and keeps its goodput beyond.
 #[test]
 fn goodput_stays_where_a_thread_polls_fairly() {
     for ends in Ends::BOTH_FAMILIES {
@@ -90,7 +91,7 @@ fn goodput_stays_where_a_thread_polls_fairly() {
 }
 
 /// Mogul and Ramakrishnan: "the system spends all its time processing interrupts, to the exclusion of other necessary tasks".
-/// A handler that takes all frames leaves nothing to the application, which it has taken them for.
+/// A handler that takes all frames leaves no CPU time to the application that should read them.
 #[test]
 fn goodput_collapses_where_a_hard_handler_takes_all_frames() {
     for ends in Ends::BOTH_FAMILIES {
@@ -98,7 +99,7 @@ fn goodput_collapses_where_a_hard_handler_takes_all_frames() {
     }
 }
 
-/// A bound is one if it is less than what the CPU can process between two interrupts; 64 frames are not.
+/// A bound helps if it is less than the number of frames that the CPU can process between two interrupts; 64 is more.
 #[test]
 fn goodput_collapses_where_the_bound_is_more_than_the_cpu_can_process() {
     for ends in Ends::BOTH_FAMILIES {
@@ -106,8 +107,8 @@ fn goodput_collapses_where_the_bound_is_more_than_the_cpu_can_process() {
     }
 }
 
-/// A hard handler that does all work of the protocols drops it at the socket, for want of an application; the same work by a
-/// thread that has no priority over the application is not lost.
+/// If a hard handler does all work of the protocols, its datagrams are dropped at the socket, because the application
+/// never runs; if a thread with the application's priority does it, they are not.
 #[test]
 fn goodput_collapses_where_a_hard_handler_does_all_work_of_the_protocols() {
     for ends in Ends::BOTH_FAMILIES {

@@ -70,7 +70,7 @@ fn every_lock_kind_excludes() {
                         for _ in 0..100 {
                             let mut pair = lock.lock();
                             pair.0 += 1;
-                            // Longer than the others have patience.
+                            // Longer than the others' time limit.
                             Vsmp::work(Step::Message, 1);
                             Vsmp::yield_now();
                             pair.1 += 1;
@@ -144,7 +144,7 @@ fn sleepers_are_woken_by_others_and_by_time() {
     assert!(outcome.account.idle > 0);
 }
 
-/// A lost wake-up, planted: the flag is set, and the sleeper looks at it, without a common order.
+/// A planted lost wake-up: the flag is set, and the sleeper reads it, without a common order.
 #[test]
 fn a_deadlock_names_every_thread_and_what_it_waits_for() {
     let hang = || {
@@ -276,7 +276,7 @@ fn a_recorded_schedule_is_made_again() {
     assert!(others.iter().any(|other| *other != first), "schedules differ: {others:?}");
 }
 
-/// A thread that loses its CPU has come as far in time as that one; where it goes on, it is no earlier.
+/// A thread that loses its CPU has the time of that CPU; on the next CPU it does not run earlier.
 #[test]
 fn time_does_not_go_back_where_a_thread_moves() {
     let mut costs = costs();
@@ -293,8 +293,8 @@ fn time_does_not_go_back_where_a_thread_moves() {
                 spawn("works", None, || {
                     let mut last = 0;
                     for turn in 0..300 {
-                        // Much in one step: the CPU is ahead of the others when an interrupt takes it. The other one is free
-                        // when its thread sleeps.
+                        // One long step: the CPU is ahead of the others when an interrupt takes it. The other one is
+                        // free when its thread sleeps.
                         Vsmp::work(Step::Frame, 10 * (turn % 7));
                         let now = Vsmp::now();
                         assert!(last <= now, "{last} and then {now}");

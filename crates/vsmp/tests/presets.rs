@@ -13,7 +13,7 @@ fn every_preset_can_be_read_and_says_where_its_values_come_from() {
         let preset = Preset::named(name).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(preset.name, name);
         assert!(preset.values().count() > 60, "{name}");
-        // What is fitted or derived says how.
+        // Fitted and derived values state how.
         for (value, entry) in preset.values() {
             let explained = !matches!(entry.origin, Origin::Fitted) || !entry.why.is_empty();
             assert!(explained, "{name}: {value} is {} and does not say how", entry.origin);
@@ -22,7 +22,7 @@ fn every_preset_can_be_read_and_says_where_its_values_come_from() {
     assert!(Preset::named("cray-1").expect_err("not built in").to_string().contains("opteron-275"));
 }
 
-/// A value without origin, a value that is missing, and one that means nothing are refused by name.
+/// A value without origin, a missing value, and an unknown one are refused by name.
 #[test]
 fn a_value_that_is_missing_or_unknown_is_named() {
     let text = include_str!("../presets/opteron-275.toml");
@@ -65,7 +65,7 @@ fn heddle_as_it_is_has_no_footprint_of_the_year() {
     assert_eq!(heddle.descriptors, paper.descriptors, "those are the card's");
 }
 
-/// A point is shown with its error, and says whether the machine was fitted to it; at most five points were.
+/// A point is shown with its error, and with whether the machine was fitted to it; at most five points were.
 #[test]
 fn the_papers_points_are_fitted_or_held_out() {
     let preset = Preset::named("opteron-275").expect("it is built in");

@@ -15,9 +15,9 @@ use vsmp::{Arena, Costs, Machine};
 #[global_allocator]
 static ARENA: Arena = Arena::new();
 
-/// Says in a child's environment that it is one.
+/// Marks a child by its environment.
 const CHILD: &str = "HEDDLE_VSMP_CHILD";
-/// Has it record what it does.
+/// Makes it record its run.
 const LOOKS: &str = "HEDDLE_VSMP_LOOKS";
 
 fn main() {
@@ -32,7 +32,7 @@ fn main() {
         run(false, "one", false),
         run(false, "another environment, longer by far", false),
         run(true, "one", false),
-        // Timeline and capture show the run as it is without them.
+        // Timeline and capture do not change the run.
         run(false, "one", true),
     ];
     for run in &runs {
@@ -74,7 +74,7 @@ fn child() {
     }
 }
 
-/// The lines of a child, perhaps without randomisation, perhaps with a record of what it does.
+/// The lines of a child, perhaps without randomisation, perhaps with a recording.
 fn run(fixed: bool, environment: &str, looks: bool) -> String {
     let program = std::env::current_exe().expect("this program");
     let mut command = Command::new(program);

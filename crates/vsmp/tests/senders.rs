@@ -1,5 +1,5 @@
-//! The workload of Willmann, Rixner and Cox on a small scale: it moves data under every architecture, over both families,
-//! in order; and it shows what it is for.
+//! The workload of Willmann, Rixner and Cox on a small scale: it moves data under every architecture, over both
+//! families, in order; and it shows the papers' effects.
 
 use std::time::Duration;
 
@@ -21,15 +21,15 @@ fn simulation(arch: Option<Architecture>) -> Simulation {
 
 fn check(measured: &Measured) {
     assert!(measured.megabits() > 500.0, "{measured:?}");
-    // Six gigabit wires carry at most 5.696 Gb/s of payload. What they had brought before the first window may be counted
-    // in it, as a client looks at its ring a while after the first frame: less than 1 % of 40 ms.
+    // Six gigabit wires carry at most 5.696 Gb/s of payload. Frames from before the first window may be counted in it,
+    // because a client processes its ring a while after the first frame: less than 1 % of 40 ms.
     assert!(measured.megabits() < 5_752.0, "{measured:?}");
     assert_eq!((measured.cards.len(), measured.out_of_order), (6, 0), "{measured:?}");
     every_card_sends(measured);
 }
 
-/// Where the figures of papers are measured, receive queues and owners have equal shares of the connections; where not,
-/// a hash of ports by chance decides.
+/// In runs with the paper's habits, receive queues and owners have equal shares of the connections; in others the
+/// shares depend on a hash of random ports.
 #[test]
 fn connections_spread_evenly_where_the_paper_does() {
     let spread = |kernel: Kernel, ipv6: bool, seed: u64, connections: usize| {
@@ -44,7 +44,7 @@ fn connections_spread_evenly_where_the_paper_does() {
     assert!((1..=3).any(|seed| spread(Kernel::Heddle, false, seed, 40) > 1), "by chance");
 }
 
-/// No connection of a thread stands still while another one can always go on.
+/// No connection of a thread starves while another one can always continue.
 fn every_card_sends(measured: &Measured) {
     let sent: Vec<u64> = measured.cards.iter().map(|card| card.sent).collect();
     assert!(sent.iter().all(|sent| *sent > 100), "{:?}", measured.cards);
@@ -59,8 +59,8 @@ fn it_sends_under_every_architecture(arch: Architecture) {
     check(&simulation(Some(arch)).run(Kernel::Heddle, 1));
 }
 
-/// The kernel of the year is declared by the lines that it used in all, so a leaner Heddle leaves its figures where they
-/// are: half the PCB moves throughput by at most 2 %, and misses and cycles of the scheduler by no more than that beyond the
+/// The paper's kernel is declared by its total number of lines, so a leaner Heddle does not change its figures: half
+/// the PCB moves throughput by at most 2 %, and misses and cycles of the scheduler by no more than that beyond the
 /// intervals of their means over the seeds, which are as wide.
 #[test]
 fn a_pcb_of_half_the_size_moves_no_figure_of_the_paper() {
@@ -88,8 +88,8 @@ fn a_pcb_of_half_the_size_moves_no_figure_of_the_paper() {
     assert!(moved.is_empty(), "with the whole PCB and with half of it: {moved:?}");
 }
 
-/// The spans of a CPU follow each other, a lock has one holder at a time, and frames are on the wire in that time. That
-/// a run is the same with and without is shown by `repeats.rs`.
+/// The spans of a CPU follow each other, a lock has one holder at a time, and frames are on the wire in that time.
+/// `repeats.rs` shows that a recording does not change a run.
 #[test]
 fn a_stretch_is_recorded_whole() {
     let simulation = simulation("msgp:1+coupled".parse().ok());
@@ -118,7 +118,7 @@ fn a_stretch_is_recorded_whole() {
     assert!(frames.len() > 20, "{} frames", frames.len());
 }
 
-/// The papers' UP has one CPU and no lock, and its threads take turns: what they do for a kilobyte misses least.
+/// The papers' UP has one CPU and no lock, and its threads take turns: it has the fewest misses for each kilobyte.
 #[test]
 fn the_uniprocessor_misses_less_than_four_cpus() {
     let up = simulation(None).run(Kernel::OfThePaper, 1);

@@ -34,7 +34,7 @@ fn it_runs_on_one_cpu_and_on_several(arch: Architecture) {
         for ipv6 in [false, true] {
             let (transferred, outcome) = run(Pair { ipv6, ..pair(arch, cpus) }, TimeOrdered);
             assert_eq!(transferred.opened, CONNECTIONS, "{cpus} CPUs: {transferred:?}");
-            // The threads stop when the time is over, give or take what they have in hand.
+            // The threads stop when the time is over, after the call in progress.
             assert!((8_000_000..11_000_000).contains(&outcome.nanos), "{outcome:?}");
             assert!(outcome.account.misses() > 0, "{outcome:?}");
         }
@@ -50,7 +50,7 @@ fn it_runs_in_any_order(arch: Architecture) {
     }
 }
 
-/// What the machine is for: more CPUs move more, where the architecture lets them.
+/// More CPUs move more data, if the architecture scales.
 #[every_arch(only(connp_l_1024, up))]
 fn cpus_count(arch: Architecture) {
     let [one, four] = [1, 4].map(|cpus| run(pair(arch, cpus), TimeOrdered).0.bytes);

@@ -1,6 +1,6 @@
 //! Where a user begins has an example: each module of the library, and each type and trait at its root that is the
-//! library's own. An example elsewhere will do, if the documentation says where ("for an example"). Whether examples
-//! run is what documentation tests say.
+//! library's own. An example elsewhere is accepted, if the documentation names its place ("for an example").
+//! Documentation tests check whether examples run.
 
 use super::description::Crates;
 use super::signature::{Names, kind};

@@ -1,7 +1,7 @@
 //! Writes the counted part of `docs/bridge.md`: where the instructions of one frame go, by function.
 //!
-//! Callgrind says the source line of each instruction, also where a function is inlined; a line belongs to the function whose
-//! head stands last above it. So the counts are those of the source, however the compiler has cut it.
+//! Callgrind gives the source line of each instruction, even of inlined functions; a line belongs to the last function
+//! that begins above it. So the counts are those of the source, however the compiler has cut it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;

@@ -11,7 +11,7 @@ use super::Count;
 
 /// The step fails if a piece's misses grow by more than this, and by more than [`SLACK`].
 pub const BOUND: f64 = 1.25;
-/// Misses of one operation: growth below this is a matter of the places of code and data.
+/// Misses of one operation: growth below this depends only on the placement of code and data.
 const SLACK: f64 = 2.0;
 /// The 32 KiB for instructions have 512 lines. An operation that misses more than a fifth of them walks through more code than
 /// they hold, and where the linker puts that code decides: 229, 283 and 310 misses of a connect were seen for the same

@@ -105,7 +105,7 @@ pub fn by_line(text: &str) -> Result<BTreeMap<(String, u64), u64>, String> {
             let mut words = line.split_whitespace();
             let place = words.next().ok_or_else(malformed)?;
             let by = |digits: &str| digits.parse::<u64>().map_err(|_| malformed());
-            // A place may be said in relation to the one before, also to that of a call.
+            // A position may be relative to the one before, also to that of a call.
             at = match place.split_at(1) {
                 ("*", _) => at,
                 ("+", digits) => at + by(digits)?,

@@ -1,4 +1,4 @@
-//! What became of the mutants of a scope: a file with a line for each, which later runs continue.
+//! The outcomes of the mutants of a scope: a file with a line for each, which later runs continue.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

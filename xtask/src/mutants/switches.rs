@@ -3,8 +3,8 @@
 //! Each mutant gets a number, and code that asks `crate::__mutant(number)` whether it is the one that this process has:
 //! `a < b` becomes `(if crate::__mutant(7) { a <= b } else { a < b })`, a body begins with `if crate::__mutant(8) {
 //! return true; }`, and the arm of a match gets a guard. At most one mutant is on, so an alternative is text of the
-//! original file. What has to be constant (the body of a `const fn`, the length of an array) cannot ask: such mutants
-//! are left to a build of their own.
+//! original file. Constant code (the body of a `const fn`, the length of an array) cannot have a switch: such mutants
+//! need a build of their own.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -46,12 +46,13 @@ pub struct Rewritten {
     pub text: String,
     /// The numbers of the mutants in it, each with the extent of its own text.
     pub switched: Vec<(usize, Range<usize>)>,
-    /// The extents of what was changed, each with its mutants: a larger one follows those within it.
+    /// The changed extents, each with its mutants: a larger one follows those within it.
     pub changed: Vec<(Range<usize>, Vec<usize>)>,
 }
 
-/// What is added to the crate's root: the function that the switches ask. `HEDDLE_MUTANT` is the number of the mutant
-/// that is on. With `HEDDLE_REACHED`, none is on, and the numbers of those that are asked for are appended to that file.
+/// The addition to the crate's root: the function that the switches call. `HEDDLE_MUTANT` is the number of the mutant
+/// that is on. With `HEDDLE_REACHED`, none is on, and the numbers of those that are asked for are appended to that
+/// file.
 pub const ASKED: &str = r#"
 #[doc(hidden)]
 #[inline]
@@ -194,7 +195,7 @@ impl<'a> Search<'a> {
     fn body(&mut self, block: &syn::Block) {
         let [Some(first), Some(last)] = [block.stmts.first(), block.stmts.last()] else { return };
         let mutants = self.at("FnValue", first.span());
-        // The whole body: the compiler may complain of what comes after the early return.
+        // The whole body: the compiler may warn about the code after the early return.
         let range = first.span().byte_range().start..last.span().byte_range().end;
         let line = |(number, mutant): &(usize, &Listed)| {
             (Some(*number), format!("if crate::__mutant({number}) {{ return {}; }} ", mutant.replacement))
@@ -279,7 +280,7 @@ impl<'a> Visit<'a> for Search<'_> {
         visit::visit_trait_item_fn(self, node);
     }
 
-    // What has to be constant has no switch.
+    // Constant code has no switch.
     fn visit_item_const(&mut self, _: &'a syn::ItemConst) {}
     fn visit_item_static(&mut self, _: &'a syn::ItemStatic) {}
     fn visit_impl_item_const(&mut self, _: &'a syn::ImplItemConst) {}

@@ -18,7 +18,7 @@ use crate::metadata;
 /// More attempts than this find nothing new: each but the last leaves out at least one mutant.
 const ATTEMPTS: usize = 40;
 
-/// The built tests, and what became of the mutants.
+/// The built tests, and the outcomes of the mutants.
 pub struct Built {
     /// The programs of the tests.
     pub programs: Vec<PathBuf>,
@@ -28,7 +28,7 @@ pub struct Built {
     pub unviable: BTreeSet<usize>,
 }
 
-/// What is built of which package.
+/// The test programs of each package.
 pub struct Plan<'a> {
     pub package: &'a str,
     /// Arguments of `cargo test`.
@@ -225,7 +225,7 @@ fn programs(messages: &[Value]) -> Vec<PathBuf> {
     built.filter_map(|message| message["executable"].as_str()).map(PathBuf::from).collect()
 }
 
-/// The mutants that an error is about: those whose text it points to; else those of what was changed around its place.
+/// The mutants that an error is about: those whose text it points to; else those of the change around its place.
 fn blamed(error: &Value, files: &BTreeMap<String, Rewritten>) -> BTreeSet<usize> {
     let mut spans: Vec<&Value> = list(&error["spans"]).iter().collect();
     spans.sort_by_key(|span| span["is_primary"] != true);

@@ -1,8 +1,8 @@
 //! Runs tests against the mutants of one build.
 //!
 //! First each test runs alone without a mutant, and records which mutants it asks for: no other test can catch these.
-//! Then each mutant runs against its tests, the shortest first, until one fails. A program that says nothing for long is
-//! ended with its group, and the mutant counts as caught: it hangs.
+//! Then each mutant runs against its tests, the shortest first, until one fails. A program without output for a long
+//! time is ended with its group, and the mutant counts as caught, because it hangs.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,10 +15,10 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-/// How long a test may say nothing beyond twenty times what it took without a mutant.
+/// How long a test may be without output, in addition to twenty times its duration without a mutant.
 const PATIENCE: Duration = Duration::from_secs(6);
 
-/// A test, and what it does without a mutant.
+/// A test, and its duration and mutants in a run without a mutant.
 #[derive(Serialize, Deserialize, Clone, Debug)]
 pub struct Test {
     program: PathBuf,
@@ -36,19 +36,19 @@ impl Test {
     }
 }
 
-/// Where programs run, and where it is kept what they did.
+/// The directory in which programs run, and the file of their outcomes.
 pub struct Trial {
     /// The directory of the package, where cargo runs its tests.
     pub package: PathBuf,
     pub records: PathBuf,
 }
 
-/// What became of a mutant.
+/// The outcome of a mutant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Caught(String),
     Hung,
-    /// The number of tests that ask for it, all of which pass.
+    /// The number of tests that reach it, all of which pass.
     Survived(usize),
 }
 

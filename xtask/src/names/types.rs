@@ -1,7 +1,8 @@
 //! One type, one name: no two types of the library crates have the same name, private ones included.
 //!
-//! A type is what `struct`, `enum`, `union`, `trait` or `type` declares, in a file of a crate's `src`, unless it is a test's. An
-//! associated type is not one, nor is an alias for a type of the same name (`type Port<P> = path::Port<P>`).
+//! A type is declared by `struct`, `enum`, `union`, `trait` or `type`, in a file of a crate's `src`, unless it belongs
+//! to a test. An associated type is not one, nor is an alias for a type of the same name (`type Port<P> =
+//! path::Port<P>`).
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,8 @@
 //! Whether locks that nest in one function are taken with `lock_after`, so that the compiler checks their order.
 //!
-//! A search, line by line, so it sees what a reader of the function sees: a guard that a `let` keeps, up to the end of
-//! its block or its `drop`, and a plain `lock()` in between. It does not see a guard that only lives to the end of a
-//! statement, one that a function returns, nor a lock that is taken in a called function. Debug builds check those when
-//! they run.
+//! A search line by line within each function: a guard that a `let` keeps, up to the end of its block or its `drop`,
+//! and a plain `lock()` in between. It does not see a guard that only lives to the end of a statement, one that a
+//! function returns, nor a lock that is taken in a called function. Debug builds check those when they run.
 
 use super::{mentions, shipped};
 
@@ -57,7 +56,7 @@ fn keeps(code: &str) -> Option<&str> {
     let (name, value) = code.trim().strip_prefix("let ")?.split_once(" = ")?;
     let name = name.strip_prefix("mut ").unwrap_or(name);
     let call = WAITS.iter().filter_map(|wait| value.rfind(wait)).max()?;
-    // The call is the whole rest: what follows a guard in the same expression uses it and lets it go.
+    // The call is the rest of the line: more text after a guard in the same expression uses and drops the guard.
     let arguments = value[call..].split_once('(')?.1;
     let closed = arguments.strip_suffix(';')?.strip_suffix(')')?;
     (name.chars().all(|c| c.is_alphanumeric() || c == '_') && balanced(closed)).then_some(name)

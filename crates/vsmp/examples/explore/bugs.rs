@@ -32,7 +32,7 @@ impl Bug {
         self.arch.parse().expect("an architecture")
     }
 
-    /// What the platform does wrong.
+    /// The mistake of the platform.
     pub fn mistake(&self) -> Mistake {
         self.mistake
     }
@@ -133,7 +133,7 @@ impl Shared {
     }
 }
 
-/// The one that gives the object away should have counted the one that gets it.
+/// The thread that passes the object on should have counted the receiver as a holder.
 fn missing_reference() {
     let object = Shared::new();
     let given = object.clone();
@@ -165,8 +165,8 @@ fn double_free() {
     closers.into_iter().for_each(join);
 }
 
-/// A device that keeps each thread's frames apart until that thread tells it to send: so they do not leave in the order
-/// in which the connection gave them away.
+/// A device that keeps each thread's frames in a separate queue until that thread flushes it, so that frames do not
+/// leave in the order in which the connection transmitted them.
 struct Overtaken(Box<dyn Device>);
 
 impl Device for Overtaken {

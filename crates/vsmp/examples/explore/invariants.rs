@@ -1,4 +1,4 @@
-//! What must hold under every schedule, beside the model checker's own scenes: invariants that need time, another
+//! Invariants of every schedule that the model checker's own scenes do not cover: those that need time, another
 //! architecture, or a comparison.
 
 use std::time::Duration;
@@ -10,9 +10,9 @@ use testbed::frames::Ends;
 
 use crate::scene::{Around, PORT, Scene, caller, join, read, write};
 
-/// Two callers write, the peer's data arrives meanwhile and is read: all bytes come, each writer's in one piece, and the
-/// segments leave in the order of their sequence numbers. So what is read and what is sent is the same under every
-/// architecture and schedule, but for which writer comes first (G3, G7).
+/// Two callers write, and the peer's data arrives meanwhile and is read: all bytes arrive, those of each writer in one
+/// piece, and the segments leave in the order of their sequence numbers. So the bytes read and sent are the same under
+/// every architecture and schedule, except for which writer comes first (G3, G7).
 pub fn exchange(arch: Architecture, ends: Ends, around: Around) {
     let mut scene = Scene::start(arch, ends, around);
     let mut connection = scene.open(2000);
@@ -42,7 +42,7 @@ pub fn exchange(arch: Architecture, ends: Ends, around: Around) {
 }
 
 /// Data is acknowledged at the moment when its retransmission timer fires: once the acknowledgement has been processed,
-/// it is not sent again, whatever time passes (G8).
+/// the data is never sent again (G8).
 pub fn stale_timer(arch: Architecture, ends: Ends) {
     let mut scene = Scene::start(arch, ends, |device| device);
     scene.resends = true;
@@ -67,8 +67,8 @@ pub fn stale_timer(arch: Architecture, ends: Ends) {
     scene.end();
 }
 
-/// A stack with data on the way in both directions is switched to another architecture and back, while a caller sleeps
-/// for data: none is lost (G9).
+/// A stack with data in flight in both directions is switched to another architecture and back, while a caller sleeps
+/// until data arrives: no data is lost (G9).
 pub fn switched(arch: Architecture, ends: Ends) {
     let mut scene = Scene::start(arch, ends, |device| device);
     let mut connection = scene.open(2000);
@@ -110,7 +110,7 @@ pub fn abort(arch: Architecture, ends: Ends) {
     scene.end();
 }
 
-/// A listener closes while peers connect: once that has returned, no cell lets a peer in. `closes` is called before.
+/// A listener closes while peers connect: once `close` has returned, no cell accepts a peer. `closes` is called before.
 pub fn close(arch: Architecture, ends: Ends, closes: fn()) {
     const CELLS: usize = 4;
     let mut scene = Scene::start(arch, ends, |device| device);

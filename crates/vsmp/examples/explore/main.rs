@@ -59,15 +59,15 @@ const SCENES: [(&str, Model); 12] = [
     ("close", |arch, ends| invariants::close(arch, ends, || ())),
 ];
 
-/// As many as threads, at most: so every thread that can go on is a candidate.
+/// At least as many as threads, so that every thread that can run is a candidate.
 const CPUS: usize = 8;
-/// Steps of a scene, about: where PCT changes its priorities.
+/// Approximate number of steps of a scene, among which PCT changes its priorities.
 const STEPS: u64 = 5_000;
 /// Ordered steps of a bug that PCT looks for.
 const DEPTH: usize = 3;
-/// One of so many turns begins a delay, of up to so many turns.
+/// One in this many turns begins a delay, of up to this many turns.
 const DELAYS: (usize, usize) = (200, 500);
-/// A scene that takes more turns does not end.
+/// A scene that takes more turns counts as one that does not end.
 const MOST_TURNS: u64 = 3_000_000;
 /// The seeds within which a planted bug has to be found.
 const HUNT: u64 = 100_000;
@@ -84,7 +84,7 @@ fn order(seed: u64) -> Box<dyn Order> {
     }
 }
 
-/// How a run went: the CPUs in the order in which they were chosen, and what is broken.
+/// The result of a run: the CPUs in the order in which they were chosen, and the broken invariant.
 #[derive(PartialEq, Eq)]
 struct Run {
     chosen: Vec<u16>,
@@ -134,7 +134,7 @@ fn args() -> Result<Args, String> {
 }
 
 fn main() -> ExitCode {
-    // A panic of a scene is what is looked for; it is printed with the seed.
+    // The search looks for panics of scenes; it prints them with the seed.
     std::panic::set_hook(Box::new(|_| ()));
     let done = args().and_then(|args| match args.seed {
         Some(seed) => replay(&args, seed),
@@ -187,7 +187,7 @@ fn explore(args: &Args) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs every scene under every architecture: nothing may be broken.
+/// Runs every scene under every architecture; no invariant may be broken.
 fn search(args: &Args) -> Result<(), String> {
     let (began, mut runs, mut turns) = (Instant::now(), 0, 0);
     for (name, scene) in scenes(args)? {
@@ -207,7 +207,7 @@ fn search(args: &Args) -> Result<(), String> {
     Ok(())
 }
 
-/// Looks for a planted bug: it has to be found within [`HUNT`] seeds, and each of the seeds that find it repeats exactly.
+/// Searches for a planted bug: it must be found within [`HUNT`] seeds, and each finding must repeat exactly.
 fn hunt(bug: &Bug) -> Result<(), String> {
     /// Findings that give the rate.
     const FINDINGS: u64 = 3;
@@ -238,7 +238,7 @@ fn planted(bug: &Bug, seed: u64) -> Run {
     })
 }
 
-/// One run again, with all that it says.
+/// Repeats one run, with all its output.
 fn replay(args: &Args, seed: u64) -> Result<(), String> {
     let mut text = String::new();
     let runs: Vec<(String, Run)> = if args.bug.is_some() {

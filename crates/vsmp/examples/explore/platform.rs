@@ -8,7 +8,7 @@ use sync::{CellLike, NoDoorbell, Ordering, PlantedMistake, Platform};
 use testbed::over::Patient;
 use vsmp::Vsmp;
 
-/// What runs: correct until a mistake is chosen.
+/// The platform of the scenes: correct until a mistake is chosen.
 pub type Explored = Planted<Patient<Watched>, Chosen>;
 
 /// Virtual CPUs with [`WatchedCell`]s: two threads in one cell of the stack are found (G1).
@@ -24,8 +24,8 @@ impl Platform for Watched {
     type Doorbell = NoDoorbell<Self>;
 }
 
-/// Memory that checks its own accesses: several readers or one writer at a time, with a step that others can see in the
-/// middle of each.
+/// Memory that checks its own accesses: several readers or one writer at a time, with a visible step in the middle of
+/// each.
 #[derive(Debug)]
 pub struct WatchedCell<T> {
     /// Readers inside, or -1 for a writer. All threads of a machine run on one thread of the kernel.
@@ -39,7 +39,7 @@ struct Access<'a>(&'a Cell<i32>, i32);
 impl<'a> Access<'a> {
     fn begin(inside: &'a Cell<i32>, change: i32) -> Access<'a> {
         if std::thread::panicking() {
-            // The run has failed and is unwinding: nothing is checked any more.
+            // The run has failed and is unwinding, so accesses are no longer checked.
             return Access(inside, 0);
         }
         let free = if change > 0 { inside.get() >= 0 } else { inside.get() == 0 };

@@ -32,12 +32,12 @@ pub struct Scene {
     ends: Ends,
     far: QueuePair,
     batch: Vec<PktBuf>,
-    /// What the stack's device has seen of TCP.
+    /// The TCP segments that the stack's device has transmitted and received.
     seen: Arc<Seen>,
     receiver: Option<Receiver>,
     /// Data may be sent again.
     pub resends: bool,
-    /// Segments may come for which there is no connection, which no connection counts.
+    /// Segments may arrive for which there is no connection, and which are therefore not counted.
     pub strays: bool,
 }
 
@@ -100,7 +100,7 @@ impl Scene {
         self.receiver = Some(Receiver { stop, thread, driver: place });
     }
 
-    /// Ends the receive thread; its driver has rested.
+    /// Ends the receive thread, after its driver has become idle.
     fn stop(&mut self) -> Option<Driver<Explored>> {
         let Receiver { stop, thread, driver } = self.receiver.take()?;
         stop.store(true, Ordering::Release);
@@ -109,7 +109,7 @@ impl Scene {
         driver.lock().expect("nobody panics with it").take()
     }
 
-    /// Another architecture, at rest.
+    /// Switches the architecture while the stack is idle.
     pub fn switch(&mut self, arch: Architecture) {
         let driver = self.stop().expect("a receive thread");
         self.stack.switch(arch).expect("the stack is at rest");
@@ -172,7 +172,7 @@ impl Scene {
         Segment { data, ..Segment::ack((connection.port, PORT), seq, ack) }.and(flags).frame_over(self.ends)
     }
 
-    /// Sleeps until the stack has acknowledged all that the peer has sent; calls `look` with each segment up to there.
+    /// Sleeps until the stack has acknowledged all data of the peer; calls `look` with each segment up to that one.
     pub fn until_acknowledged(&mut self, connection: &Connection, mut look: impl FnMut(&Header, &[u8])) {
         let end = ISS.wrapping_add(1).wrapping_add(connection.sent);
         let port = connection.port;
@@ -182,7 +182,7 @@ impl Scene {
         });
     }
 
-    /// What advances the clock, and wakes the drivers, so that timers that are due are found.
+    /// Advances the clock and wakes the drivers, so that they run the timers that are due.
     pub fn clock(&self) -> impl Fn(Duration) + Send + 'static {
         let (clock, stack) = (self.clock.clone(), self.stack.clone());
         move |span| {
@@ -194,7 +194,7 @@ impl Scene {
     /// The run is over: all threads end, the counters are those of the device (G6), and all data left in order (G7).
     pub fn end(mut self) {
         self.stack.unlisten(&self.listener);
-        // What has been put on the link is received first.
+        // Frames on the link are received first.
         let mut driver = self.stop().expect("a receive thread");
         while driver.poll() > 0 || !self.stack.is_quiescent() {
             Explored::yield_now();

@@ -1,9 +1,9 @@
 //! Memory at fixed addresses, so that a line has the same number in every run and its state is found by a shift.
 //!
-//! A program that runs machines makes an [`Arena`] its global allocator. What the thread that runs a machine allocates
-//! meanwhile comes from one mapping that lies at the same place in every process; all else comes from the system. So
-//! what is false sharing here is false sharing in truth, and address space layout randomisation changes nothing.
-//! Objects of a line and more begin at a line, as those of a slab allocator do.
+//! A program that runs machines makes an [`Arena`] its global allocator. Memory that the thread of a machine allocates
+//! meanwhile comes from one mapping, which is at the same address in every process; all other memory comes from the
+//! system. So false sharing in the simulation is that of the real layout, and address space layout randomisation has no
+//! effect. Objects of a line and more begin at a line, as those of a slab allocator do.
 //!
 //! Without it, objects have addresses from the system and count as private: a machine then charges no cache misses.
 //!
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::LINE;
 
-/// Where the mapping begins: far from where Linux puts anything by itself.
+/// The address of the mapping: far from all addresses that Linux chooses.
 const BASE: usize = 0x2000_0000_0000;
 /// Bytes of stacks of threads, at the beginning.
 pub(crate) const STACKS: usize = 1 << 30;
@@ -30,9 +30,9 @@ const SIZE: usize = 24 << 30;
 pub(crate) struct Zone;
 
 impl Zone {
-    /// How many lines there are.
+    /// The number of lines.
     pub(crate) const LINES: usize = SIZE / LINE;
-    /// Lines behind them that stand for no memory.
+    /// Further lines, without memory.
     pub(crate) const IMAGINED: usize = 64 << 20;
 
     /// The address of the first stack. The mapping is there when this returns.
@@ -80,8 +80,7 @@ impl Inside {
     }
 }
 
-/// What `work` allocates comes from the system: what only looks at a machine leaves the machine's addresses as they
-/// are.
+/// `work` allocates from the system, so that code that only observes a machine does not change the machine's addresses.
 pub(crate) fn from_system<R>(work: impl FnOnce() -> R) -> R {
     let inside = INSIDE.replace(false);
     let result = work();

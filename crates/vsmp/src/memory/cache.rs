@@ -1,7 +1,7 @@
-//! A CPU's private cache: which lines it keeps, and which one it gives up for another.
+//! A CPU's private cache: its lines, and the choice of the line that it evicts.
 //!
-//! Sets of ways, first in first out within a set. Whether a line is here is known to the directory; the tags only say
-//! what has to go.
+//! Sets of ways, first in first out within a set. The directory decides whether a line is in the cache; the tags only
+//! determine the line to evict.
 
 /// See the head of the file.
 pub(crate) struct Cache {
@@ -19,11 +19,11 @@ impl Cache {
         Cache { tags: vec![EMPTY; sets * ways].into(), hands: vec![0; sets].into(), ways }
     }
 
-    /// Takes a line in; returns the line that had its place.
+    /// Inserts a line; returns the evicted line.
     #[inline]
     pub(crate) fn fill(&mut self, line: usize) -> Option<usize> {
-        // Physical addresses spread over the sets; what lies at equal offsets of large blocks would not. Multiplied
-        // (Knuth, volume 3, section 6.4), so that lines of memory and lines that stand for none spread alike.
+        // Physical addresses spread over the sets, but equal offsets of large blocks would not. The number is
+        // multiplied (Knuth, volume 3, section 6.4), so that lines with and without memory spread alike.
         let set = (line.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) & (self.hands.len() - 1);
         let hand = &mut self.hands[set];
         let place = set * self.ways + usize::from(*hand);

@@ -49,7 +49,7 @@ impl Drop for Lines {
     }
 }
 
-/// What an access found.
+/// The result of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     /// The CPU had the line.
@@ -63,7 +63,7 @@ pub(crate) enum Access {
 }
 
 impl Access {
-    /// Cycles beyond what a hit costs; `cpu` is the one that accesses.
+    /// Cycles beyond the cost of a hit; `cpu` makes the access.
     pub(crate) fn cost(self, costs: &Costs, cpu: usize) -> u64 {
         let socket = |cpu| cpu / costs.cpus_per_socket;
         match self {

@@ -1,4 +1,4 @@
-//! Memory: where things lie ([`Arena`]), which caches have which line (`directory.rs`), and what each cache keeps
+//! Memory: addresses ([`Arena`]), which caches have which line (`directory.rs`), and the lines of each cache
 //! (`cache.rs`).
 
 mod arena;

@@ -1,4 +1,4 @@
-//! The results of a simulation as text: the paper's figures, where the cycles went, misses, locks, changes of threads.
+//! The results of a simulation as text: the paper's figures, cycles by purpose, misses, locks, switches of threads.
 
 use std::fmt::{self, Display};
 
@@ -17,7 +17,7 @@ type Row = (&'static str, fn(&Measured) -> u64);
 const LISTED: usize = 16;
 
 impl Results {
-    /// What the paper says, whether the machine's values were fitted to it, and by how much the model is off.
+    /// The paper's numbers, whether the machine's values were fitted to them, and the error of the model.
     fn lines_of_paper(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(point) = self.point() else { return Ok(()) };
         let how = if point.fitted { "fitted" } else { "held out" };
@@ -35,7 +35,7 @@ impl Results {
         Ok(())
     }
 
-    /// Where the cycles of all CPUs went: the parts sum to the first line.
+    /// The cycles of all CPUs by purpose: the parts add up to the first line.
     fn lines_of_cycles(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = self.by_kilobyte(|run| run.account.total());
         writeln!(f, "  {:<28}{all:>18.0}", "cycles/KB, all CPUs")?;

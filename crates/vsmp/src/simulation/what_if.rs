@@ -1,9 +1,9 @@
-//! A causal profile: what the throughput would be if one class of costs were lower.
+//! A causal profile: the throughput if one class of costs were lower.
 //!
-//! A share of the cycles does not say what a saving is worth: cycles beside the critical path are free, and a cycle
+//! A share of the cycles does not predict the gain of a saving: cycles off the critical path cost nothing, and a cycle
 //! under a contended lock costs every CPU (Curtsinger and Berger, "Coz: Finding Code that Counts with Causal
-//! Profiling", SOSP 2015). A real profiler has to slow everything else down; here the cost is simply made lower and the
-//! same seeds run again, so that gains are differences within a seed.
+//! Profiling", SOSP 2015). A profiler on real hardware must slow down all other code instead. Here the cost is lowered
+//! and the same seeds run again, so that gains are differences within a seed.
 
 use super::{Mean, Results, Simulation};
 use crate::preset::{Kernel, Preset};
@@ -30,21 +30,21 @@ const CLASSES: [CostClass; 14] = [
     ("interrupts", &["scheduler.interrupt"]),
 ];
 
-/// What became of a run when a class of costs was lower.
+/// The result of lowering a class of costs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gain {
     /// The class.
     pub class: &'static str,
     /// Change of the throughput in percent, over the seeds.
     pub throughput: Mean,
-    /// Change of the busy cycles for a kilobyte in percent: what is saved where the wires are the limit.
+    /// Change of the busy cycles for a kilobyte, in percent: the gain if the wires are the limit.
     pub cycles: Mean,
 }
 
 impl Simulation {
     /// Runs every seed again for each class of costs, with these costs lower by `percent` (1 to 99); `base` are the
-    /// runs with all of them whole. Calls `progress` with the class, how many are done, of how many. A class all of
-    /// whose values are too small to become less is left out.
+    /// runs with all of them whole. Calls `progress` with the class, the number of completed classes, and their total.
+    /// A class is omitted if all its values are too small to be lowered.
     pub fn what_if(&self, base: &Results, percent: u64, mut progress: impl FnMut(&str, usize, usize)) -> Vec<Gain> {
         let mut gains = Vec::new();
         for (done, (class, values)) in CLASSES.into_iter().enumerate() {

@@ -1,6 +1,6 @@
-//! What is run on a machine, on top of the crate `stack`: [`pair`], two stacks on a link in memory; [`senders`], one
-//! stack that sends by several cards, as in Willmann, Rixner and Cox; [`overload`], one stack that receives more than it can
-//! process.
+//! Workloads for a machine, on top of the crate `stack`: [`pair`], two stacks on a link in memory; [`senders`], one
+//! stack that sends by several cards, as in Willmann, Rixner and Cox; [`overload`], one stack that receives more than
+//! it can process.
 
 pub mod overload;
 pub mod pair;
@@ -25,8 +25,8 @@ fn nap(time: Duration) {
     }
 }
 
-/// The connections of an application's thread that could go on, by token. They take turns: while the peer drains what is
-/// written, writing until there is no room may never end, and the thread's other connections would stand still.
+/// The connections of an application's thread that can make progress, by token. They take turns: while the peer drains
+/// the buffer, writing until it is full may never end, and the thread's other connections would starve.
 #[derive(Default)]
 struct Turns {
     queue: VecDeque<usize>,
@@ -35,7 +35,7 @@ struct Turns {
 }
 
 impl Turns {
-    /// A connection can go on. It keeps its place if it has one.
+    /// Adds a connection that can make progress. It keeps its place if it has one.
     fn add(&mut self, token: usize) {
         if token >= self.queued.len() {
             self.queued.resize(token + 1, false);

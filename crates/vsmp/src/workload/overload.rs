@@ -1,12 +1,12 @@
 //! More datagrams than can be processed (Mogul and Ramakrishnan 1997; Nakahara et al. 2015, section 3.3): they arrive at a fixed
-//! rate whether or not earlier ones have been taken, and one CPU has to take them from the card, process them, and run
+//! rate whether or not earlier ones have been taken, and one CPU must take them from the card, process them, and run
 //! the application that reads them.
 //!
-//! The thread that takes frames from the card is a hardware interrupt handler, or has no more right to the CPU than the application
-//! ([`Overload::interrupts`]). A handler runs before all other threads; the architecture's own threads come next, and
-//! the application last ([`interrupts_first`]). The machine has a second CPU, for the thread that measures.
+//! The thread that takes frames from the card is a hardware interrupt handler, or a thread with the application's
+//! priority ([`Overload::interrupts`]). A handler runs before all other threads; the architecture's own threads come
+//! next, and the application last ([`interrupts_first`]). The machine has a second CPU, for the thread that measures.
 //!
-//! Tests and examples run this. What may never happen: the rate of arrivals depends on what becomes of a frame.
+//! Tests and examples run this. What may never happen: the rate of arrivals depends on the processing of frames.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -68,18 +68,18 @@ pub struct Overload {
     pub rate: u64,
     /// Whether a hardware interrupt handler takes them from the card, and not a thread with the application's priority.
     pub interrupts: bool,
-    /// Virtual time before it is measured.
+    /// Virtual time before the measurement.
     pub warm_up: Duration,
-    /// Virtual time for which it is measured.
+    /// Virtual time of the measurement.
     pub time: Duration,
 }
 
-/// What became of the frames of the measured time, in frames a second.
+/// The frames of the measured time by outcome, in frames a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Goodput {
     /// Read by the application.
     pub read: u64,
-    /// Lost by the card, whose ring was full: they have cost nothing.
+    /// Lost by the card, whose ring was full, at no cost.
     pub lost: u64,
     /// Dropped in front of the threads that process frames, whose queue was full.
     pub unprocessed: u64,
@@ -88,7 +88,7 @@ pub struct Goodput {
 }
 
 impl Overload {
-    /// To be run by the first thread of a machine with [`CPUS`] CPUs.
+    /// Runs the workload. Must be called by the first thread of a machine with [`CPUS`] CPUs.
     ///
     /// # Panics
     /// The stack cannot be built, or a thread of the run panics.
@@ -97,7 +97,7 @@ impl Overload {
         let (totals, arrive) = (card.totals(), card.arrivals());
         let mut config = StackConfig::<Vsmp>::new(self.arch);
         (config.cpus, config.seed) = (1, Some(1));
-        // A thread that waits for one that has no CPU gives up its own, as in a kernel.
+        // A thread that waits for one without a CPU yields its own, as in a kernel.
         config.lock_kind = LockKind::Adaptive;
         let prefix = if self.to.is_ipv6() { 64 } else { 24 };
         let (addresses, addressing) = (vec![(self.to.ip(), prefix)], Addressing::default());
@@ -127,7 +127,7 @@ impl Overload {
         nap(self.time);
         let (after, nanos) = (count(), Vsmp::now() - start);
         let rate = |n: usize| (u128::from(after[n] - before[n]) * 1_000_000_000 / u128::from(nanos)) as u64;
-        // Frames go on arriving: the driver wakes, and sees that it is over.
+        // Frames continue to arrive, so the driver wakes and notices the end.
         stop.store(true, Ordering::Release);
         for thread in threads.into_iter().rev() {
             if let Err(panic) = Vsmp::join(thread) {
@@ -137,7 +137,7 @@ impl Overload {
         Goodput { read: rate(0), lost: rate(1), unprocessed: rate(2), unread: rate(3) }
     }
 
-    /// Reads what the socket has, one datagram in each call.
+    /// Reads all datagrams of the socket, one in each call.
     fn application(
         &self,
         stack: &Stack<Vsmp>,

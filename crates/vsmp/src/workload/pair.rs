@@ -1,5 +1,5 @@
 //! Two stacks on a link in memory, with a thread on each CPU that polls its queue of both and runs the applications of
-//! its connections: one stack sends as much as the other takes, and the receiver looks at every byte.
+//! its connections: one stack sends as much as the other accepts, and the receiver checks every byte.
 //!
 //! Everything happens on the machine, set-up and tear-down included. An architecture for one thread (`up`) has one queue
 //! and one polling thread, whatever CPUs there are.
@@ -25,13 +25,13 @@ type Flag = <Vsmp as Platform>::AtomicBool;
 const PORT: u16 = 5001;
 /// Bytes of one call.
 const WRITE: usize = 16 << 10;
-/// What is sent repeats itself after so many bytes: no power of two, so that data at a wrong place shows.
+/// Period of the sent data in bytes: not a power of two, so that data at a wrong position is detected.
 const PERIOD: usize = 251;
 
 /// The parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Pair {
-    /// Of both stacks.
+    /// The architecture of both stacks.
     pub arch: Architecture,
     /// CPUs of the machine; the stacks spread over them.
     pub cpus: usize,
@@ -45,18 +45,18 @@ pub struct Pair {
     pub time: Duration,
 }
 
-/// What became of a run.
+/// The result of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transferred {
     /// Connections that were opened.
     pub opened: usize,
     /// Bytes that the receivers read.
     pub bytes: u64,
-    /// Of these, those that were not what was sent there.
+    /// Bytes that differed from the sent ones.
     pub wrong: u64,
 }
 
-/// What a polling thread has counted.
+/// The counts of a polling thread.
 #[derive(Default)]
 struct Counted {
     opened: <Vsmp as Platform>::AtomicUsize,
@@ -70,7 +70,7 @@ impl Pair {
         [client, server].map(|text| text.parse().expect("an address"))
     }
 
-    /// To be run by the first thread of a machine with as many CPUs.
+    /// Runs the workload. Must be called by the first thread of a machine with as many CPUs.
     ///
     /// # Panics
     /// The stacks cannot be built, or a thread of the run panics.
@@ -117,8 +117,9 @@ impl Pair {
     fn stack(&self, device: MemDevice, address: IpAddr, cpus: usize) -> (Stack<Vsmp>, Vec<Driver<Vsmp>>) {
         let mut config = StackConfig::<Vsmp>::new(self.arch);
         (config.cpus, config.lock_kind, config.seed) = (cpus, self.lock_kind, Some(1));
-        // Flows are spread evenly, whichever thread opens them, as by the lab; but a thread that owns what it polls opens there:
-        // it polls both stacks, and one that waited for an answer in one would read no mail of the other.
+        // Flows are spread evenly, whichever thread opens them, as in the lab. But a thread that owns a cell opens
+        // connections in it: it polls both stacks, and a thread that waits for an answer in one stack does not read
+        // messages of the other.
         config.homing = self.arch.properties().polling_thread_owns;
         let size = 256 << 10;
         config.tcp.send_buffer = BufferSizes { min: size, initial: size, max: size };
@@ -149,7 +150,7 @@ struct Hand {
     to_open: usize,
     opening: Vec<Socket>,
     ends: Vec<End>,
-    /// Of the ends, by index, with data to read or room to write: a call each.
+    /// The ends, by index, with data to read or room to write: one call for each.
     turns: Turns,
     payload: Arc<[u8]>,
     stop: Arc<Flag>,
@@ -203,7 +204,7 @@ impl Hand {
         self.ends.push(End { sends, socket, at: 0 });
     }
 
-    /// Makes one call for each end that is ready. An end that could go on waits for the next turn, behind the others.
+    /// Makes one call for each end that is ready. An end that can continue waits for its next turn, behind the others.
     fn serve(&mut self) -> bool {
         let count = self.turns.len();
         for _ in 0..count {

@@ -2,15 +2,16 @@
 //! spread evenly over the cards, to clients that acknowledge and discard it.
 //!
 //! A driver thread for each card, woken by its interrupts; as many application threads as CPUs, each with a share of the
-//! connections and a set of events over them, which send pages until there is no room, or until it is another's turn. Under an architecture
-//! for one thread (`up`) one thread does all of this. The paper's own UP is [`Senders::uniprocessor`].
+//! connections and a set of events over them, which send pages until there is no room, or until their turn is over.
+//! Under an architecture for one thread (`up`) one thread does all of this. The paper's own UP is
+//! [`Senders::uniprocessor`].
 //!
 //! *Buffers.* 256 KB for each connection, as in the paper, but no more than [`MEMORY`] for all, as the mbuf clusters of
 //! a kernel are limited. With larger ones 16384 connections take many seconds to fill and to drain.
 //!
-//! *Steady state* is looked for, not assumed: windows of time pass until the rates of some of them in a row differ by
-//! little, the rates of more of them have no slope, and as much was appended as was acknowledged. What follows is
-//! measured.
+//! *Steady state* is detected, not assumed: windows of time pass until the rates of some of them in a row differ
+//! little, the rates of more of them have no slope, and as much was appended as was acknowledged. The windows after
+//! that are measured.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -55,14 +56,15 @@ const OPENING: usize = 64;
 /// The network's queues make round trips of some hundred milliseconds; nothing is lost.
 const LEAST_RTO: Duration = Duration::from_secs(3);
 
-/// Windows in a row that have to be alike, and the most that are waited for.
+/// Number of consecutive windows that must be alike, and the maximum number of windows to wait for that.
 const ALIKE: usize = 4;
 const MOST_WINDOWS: usize = 40;
 /// Windows that are measured.
 const MEASURED: usize = 4;
-/// By how much of their mean windows that are alike differ.
+/// Maximum difference of windows that are alike, as a part of their mean.
 const TOLERANCE: f64 = 0.08;
-/// Windows whose rates may have no slope, and the change over all of them that is one, as a part of their mean.
+/// Number of windows whose rates must have no slope, and the change over all of them that counts as one, as a part of
+/// their mean.
 const SLOPED: usize = 8;
 const DRIFT: f64 = 0.05;
 /// Student's t for 95 % with `SLOPED` - 2 degrees of freedom.
@@ -81,7 +83,7 @@ pub struct Senders {
     pub preset: Preset,
     /// The kernel with the habits.
     pub kernel: Kernel,
-    /// Which flows there are, and when clients answer.
+    /// The seed of the flows and of the clients' delays.
     pub seed: u64,
     /// Whether the addresses are IPv6.
     pub ipv6: bool,
@@ -89,24 +91,24 @@ pub struct Senders {
     pub lock_kind: Option<LockKind>,
 }
 
-/// What was measured.
+/// The measurement.
 #[derive(Clone, Debug)]
 pub struct Measured {
     /// Virtual time before the measurement.
     pub warm_up: Duration,
     /// Whether the windows before it were alike.
     pub steady: bool,
-    /// Virtual time that was measured.
+    /// Virtual time of the measurement.
     pub time: Duration,
     /// Bytes that the clients received, each once.
     pub bytes: u64,
     /// Rates of the measured windows, in megabits a second.
     pub windows: Vec<f64>,
-    /// What the machine did.
+    /// The account of the machine.
     pub account: Account,
     /// The locks, by class, with the time that threads waited for them and held them.
     pub locks: Vec<ClassProfile>,
-    /// What threads gave to others, and their wake-ups.
+    /// Hand-offs between threads, and their wake-ups.
     pub handoffs: HandoffProfile,
     /// The cards, since their first frame.
     pub cards: Vec<CardTotals>,
@@ -139,12 +141,12 @@ impl Measured {
 }
 
 impl Senders {
-    /// The papers' UP: one lock that is none, on one CPU, whose holder keeps the CPU (spl); threads as on several.
+    /// The papers' UP: one null lock, on one CPU, whose holder keeps the CPU (spl); threads as on several CPUs.
     pub fn uniprocessor(self) -> Senders {
         Senders { arch: uniprocessor(), cpus: 1, lock_kind: Some(LockKind::Null), ..self }
     }
 
-    /// To be run by the first thread of a machine with as many CPUs.
+    /// Runs the workload. Must be called by the first thread of a machine with as many CPUs.
     ///
     /// # Panics
     /// The stack cannot be built, connections do not open, or a thread of the run panics.
@@ -152,7 +154,7 @@ impl Senders {
         self.run_and_record(Duration::ZERO)
     }
 
-    /// As [`Senders::run`], and records the first so much of what is measured.
+    /// As [`Senders::run`], and records the first part of the measured time, of this length.
     ///
     /// # Panics
     /// As [`Senders::run`].
@@ -245,7 +247,7 @@ impl Senders {
         if self.kernel == Kernel::OfThePaper {
             let habits = &self.preset.habits;
             config.lock_kind = habits.lock_kind;
-            // One thread wakes nobody: it has nothing from small batches.
+            // A single thread wakes no other, so small batches have no benefit.
             config.receive_batch = if self.alone() { config.receive_batch } else { habits.receive_batch };
             config.tcp.send_accounting = SendAccounting::Bytes;
             config.tcp.send_low_water = habits.low_water;
@@ -358,7 +360,7 @@ pub(crate) fn uniprocessor() -> Architecture {
 #[derive(Default)]
 struct Crew {
     stop: Arc<Flag>,
-    /// Bytes that applications have given to the stack. Not of the machine: nothing is charged.
+    /// Bytes that applications have passed to the stack. Not part of the machine: uncharged.
     sent: Arc<AtomicU64>,
     /// The application of a thread that does everything, once there is one.
     late: Arc<Mutex<Option<Application>>>,
@@ -452,8 +454,8 @@ impl Application {
         count > 0
     }
 
-    /// Sends until there is no room, at most [`TURN`] pages. What did not fit is sent again from its beginning: the data
-    /// means nothing. True: there is room left.
+    /// Sends until there is no room, at most [`TURN`] pages. Data that did not fit is sent again from its beginning,
+    /// because its content does not matter. True: there is room left.
     fn send(&self, token: usize) -> bool {
         Vsmp::work(Step::Application, 1);
         let socket = &self.sockets[token];
@@ -486,7 +488,7 @@ fn drifts(rates: &[f64]) -> bool {
     slope.abs() * (n - 1.0) > DRIFT * mean && slope.abs() > SIGNIFICANT * error
 }
 
-/// Looks at what the clients have received, window by window.
+/// Measures the bytes that the clients have received, window by window.
 struct Meter<'a, B> {
     window: Duration,
     bytes: B,
@@ -561,7 +563,7 @@ impl<B: Fn() -> u64> Meter<'_, B> {
 mod tests {
     use super::*;
 
-    /// A slow rise that no four windows show is a drift; noise, and a rise that is too small to matter, are none.
+    /// A slow rise that no four windows show is a drift; noise, and a rise that is too small to matter, are not.
     #[test]
     fn a_slow_rise_is_found_and_noise_is_none() {
         let rates = |of: &dyn Fn(f64) -> f64| (0..SLOPED).map(|n| of(n as f64)).collect::<Vec<_>>();

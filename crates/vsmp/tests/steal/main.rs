@@ -1,6 +1,6 @@
-//! What `steal` is for (ZygOS): an idle core runs handlers of a busy one, so that the slowest answers come much sooner than
-//! under `shared-nothing` where connections or service times are uneven. Where they are even and short, `shared-nothing`
-//! serves as many, without a lock. Requests and answers on four cores, in virtual time.
+//! The purpose of `steal` (ZygOS): an idle core runs handlers of a busy one, so that the slowest answers come much
+//! sooner than under `shared-nothing` if connections or service times are uneven. If they are even and short,
+//! `shared-nothing` serves as many, without a lock. Requests and answers on four cores, in virtual time.
 //!
 //! `cargo test -p heddle-vsmp --test steal -- --nocapture` prints the figures that `docs/architectures/steal.md` quotes.
 
@@ -64,7 +64,8 @@ fn the_slowest_answers_come_sooner_where_few_requests_are_long() {
     });
 }
 
-/// The price of queues and locks: where there is nothing to even out, `shared-nothing` serves no fewer, no later.
+/// The cost of queues and locks: if the load is even, `shared-nothing` serves at least as many requests, at least as
+/// fast.
 #[test]
 fn an_even_load_of_short_requests_is_served_as_well_without_stealing() {
     compare("even and short, closed loop", EVEN, &SHORT, When::Answered, |steal, alone| {

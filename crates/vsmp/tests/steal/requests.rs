@@ -1,5 +1,5 @@
 //! A load of requests and answers: handlers on cores that poll, and a peer of hand-made segments on a CPU of its own. A
-//! request says how long its handler works.
+//! request contains the working time of its handler.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ pub const CORES: usize = 4;
 const PORT: u16 = 80;
 /// Bytes of a request, and of its answer.
 const SIZE: usize = 8;
-/// Virtual nanoseconds in which the peer asks.
+/// Virtual nanoseconds during which the peer sends requests.
 const SPAN: u64 = 20_000_000;
 
 type Flag = Arc<<Vsmp as Platform>::AtomicBool>;
@@ -28,7 +28,7 @@ type Flag = Arc<<Vsmp as Platform>::AtomicBool>;
 /// When a connection's next request leaves.
 #[derive(Clone, Copy)]
 pub enum When {
-    /// As soon as the answer is there.
+    /// As soon as the answer has arrived.
     Answered,
     /// After a random time of this mean in nanoseconds, exponentially distributed, whether there is an answer or not.
     Random(u64),
@@ -44,11 +44,11 @@ pub struct Run {
     pub service: &'static [u64],
     pub when: When,
     pub ends: Ends,
-    /// Of the peer's random numbers.
+    /// The seed of the peer's random numbers.
     pub seed: u64,
 }
 
-/// What became of a run.
+/// The result of a run.
 pub struct Measured {
     /// The answers of each connection.
     answers: Vec<usize>,
@@ -74,7 +74,7 @@ impl Measured {
     }
 }
 
-/// Works as long as each request says, and answers it.
+/// Works for the time in each request, and answers it.
 #[derive(Default)]
 struct Works(Vec<u8>);
 
@@ -99,7 +99,7 @@ struct Client {
     /// SND.NXT and RCV.NXT, the former from the ISS.
     sent: u32,
     next: u32,
-    /// When the requests left that have no answer.
+    /// The times at which unanswered requests were sent.
     asked: VecDeque<u64>,
     answered: usize,
     due: u64,
@@ -163,7 +163,7 @@ impl Peer {
         }
     }
 
-    /// Takes what has come: acknowledges handshakes, and counts answers.
+    /// Processes arrived segments: acknowledges handshakes, and counts answers.
     fn hear(&mut self) {
         for frame in self.take() {
             let Some((header, data)) = tcp_of(&frame) else { continue };
@@ -178,7 +178,7 @@ impl Peer {
         }
     }
 
-    /// So many bytes of answers.
+    /// Counts this many bytes of answers.
     fn count(&mut self, at: usize, bytes: usize) {
         let client = &mut self.clients[at];
         client.next = client.next.wrapping_add(bytes as u32);
@@ -229,7 +229,7 @@ impl Peer {
         (self.random >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Opens the connections, and asks until the time is over.
+    /// Opens the connections, and sends requests until the time is over.
     fn measure(mut self) -> Measured {
         self.connect();
         let end = Vsmp::now() + SPAN;
@@ -241,7 +241,7 @@ impl Peer {
             self.hear();
             Vsmp::yield_now();
         }
-        // What was asked is answered, if that takes no longer than all the rest.
+        // Requests are answered, if that takes no longer than all the rest.
         while Vsmp::now() < end + SPAN && self.clients.iter().any(|client| !client.asked.is_empty()) {
             self.hear();
             Vsmp::yield_now();
@@ -297,7 +297,7 @@ impl Run {
     }
 }
 
-/// A core: a thread that polls until it is told to stop.
+/// A core: a thread that polls until it must stop.
 fn poll_until(stop: &Flag, core: usize, mut driver: Driver<Vsmp>) -> usize {
     let stop = stop.clone();
     Vsmp::spawn(&format!("core {core}"), Some(core), ThreadClass::Receive, move || {
