@@ -76,7 +76,7 @@ struct Line<P: Platform> {
     amount: P::AtomicU64,
     /// The part of the amount that is in the total.
     settled: P::AtomicU64,
-    /// How far the amount may move before it is added to the total.
+    /// Change of the amount after which it is added to the total.
     quantum: P::AtomicU64,
 }
 
@@ -224,7 +224,7 @@ impl<P: Platform> Account<P> {
         self.threads.here()
     }
 
-    /// What is scarce.
+    /// The scarce resources.
     #[inline(always)]
     pub(crate) fn scarcity(&self) -> Scarcity {
         Scarcity::from_bits(self.scarcity.load(Ordering::Relaxed))
@@ -237,7 +237,7 @@ impl<P: Platform> Account<P> {
         self.enter(entry, Resource::Memory, bytes, config);
     }
 
-    /// Enters that the receive queue of a datagram socket has grown by so many bytes (negative: shrunk).
+    /// Enters that the receive queue of a datagram socket has grown by this many bytes (negative: shrunk).
     #[inline]
     pub(crate) fn take_datagrams(&self, entry: &AccountEntry<P>, bytes: i64, config: &tcp::Config) {
         if bytes != 0 {
@@ -245,7 +245,7 @@ impl<P: Platform> Account<P> {
         }
     }
 
-    /// Fragments hold so many bytes now. The caller has the lock of their table.
+    /// Sets the number of bytes that fragments hold. The caller has the lock of their table.
     #[cold]
     pub(crate) fn note_fragments(&self, bytes: u64, config: &tcp::Config) {
         if self.fragments.load(Ordering::Relaxed) != bytes {
@@ -338,7 +338,7 @@ impl<P: Platform> Account<P> {
         self.classify(resource, positive(sum) + self.outside(resource), config);
     }
 
-    /// How far one entry may move without being added to the total.
+    /// Change of one entry that is not yet added to the total.
     fn quantum(&self, resource: Resource, config: &tcp::Config) -> u64 {
         let entries = match self.opened.load(Ordering::Relaxed) as u64 {
             0 => self.threads.iter().count() as u64,
@@ -352,7 +352,7 @@ impl<P: Platform> Account<P> {
         self.opened.load(Ordering::Relaxed) == 1
     }
 
-    /// What is taken of a resource beside what entries say.
+    /// Use of a resource in addition to the entries.
     fn outside(&self, resource: Resource) -> u64 {
         match resource {
             Resource::Memory => {

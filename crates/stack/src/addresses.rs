@@ -51,7 +51,7 @@ impl Addressing {
     }
 }
 
-/// An event at an interface: the interface, the time, and what acting on the event needs.
+/// An event at an interface: the interface, the time, and the parts needed to process the event.
 pub struct InterfaceContext<'a, P: Platform> {
     /// The transmit path.
     pub egress: &'a Egress<P>,

@@ -10,8 +10,7 @@
 //! work was announced meanwhile. The caller publishes its work, increments a counter, and then checks which threads
 //! sleep. With a fence between the two steps of each, at least one of them sees the other.
 //!
-//! What may never happen: a call with a guard held (it wakes threads), or a sleep past something that was due before
-//! it.
+//! What may never happen: a call with a guard held (it wakes threads), or a sleep beyond an earlier deadline.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -91,7 +90,7 @@ impl<P: Platform> Alarms<P> {
         }
     }
 
-    /// How many receive threads there are, asleep, awake or ended.
+    /// The number of receive threads: asleep, awake or ended.
     #[inline]
     pub fn threads(&self) -> usize {
         self.sleep_states.len()

@@ -51,8 +51,8 @@ pub use crate::place::NotAtRest;
 /// Chunks of free connections in the slab that are kept for the next ones.
 const KEPT_CHUNKS: usize = 4;
 
-/// Gives back the memory of the slab's free connections, if there are many; `announce` has every cell announce that it
-/// looks at none of them. True: some wait for another round of announcements.
+/// Gives back the memory of the slab's free connections, if there are many; `announce` makes every cell announce that
+/// it accesses none of them. True: some wait for another round of announcements.
 fn trim_slab<P: Platform>(slab: &Connections<P>, announce: impl FnOnce()) -> bool {
     if !slab.has_surplus(KEPT_CHUNKS) {
         return false;
@@ -96,8 +96,8 @@ pub trait RunningArchitecture<P: Platform>: Send + Sync {
     /// contents of `call` are unspecified afterwards.
     fn call(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply);
 
-    /// [`RunningArchitecture::call`] for OPEN, in the cell of the request's flow. What the request holds is taken where it
-    /// is needed; the caller keeps the socket.
+    /// [`RunningArchitecture::call`] for OPEN, in the cell of the request's flow. The values of the request are taken
+    /// where they are needed; the caller keeps the socket.
     ///
     /// # Errors
     /// See [`OpenRefused`].
@@ -112,8 +112,8 @@ pub trait RunningArchitecture<P: Platform>: Send + Sync {
         true
     }
 
-    /// [`RunningArchitecture::call`] for SEND, without the values of calls and answers: what was not taken stays in
-    /// `send`. `None`: the connection is gone.
+    /// [`RunningArchitecture::call`] for SEND, without the values of calls and answers: data that was not taken stays
+    /// in `send`. `None`: the connection is gone.
     fn send(&self, target: &Target, send: &mut tcp::Send) -> Option<Result<usize, tcp::Error>> {
         call::send_by(send, |call, reply| self.call(target, call, reply))
     }

@@ -1,4 +1,4 @@
-//! What every receive thread checks once a batch, on one cache line.
+//! The checks of every receive thread once a batch, on one cache line.
 //!
 //! The owners of this work (the Internet layer, addresses, contained panics, transmit queues) are large and far apart,
 //! and nearly always have none. So each of them announces its work here, and a batch with nothing else to do reads this

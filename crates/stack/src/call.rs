@@ -44,7 +44,7 @@ pub enum Call<P: Platform> {
     Status(Status),
     /// Change a per-connection option.
     SetOption(SetOption),
-    /// Append data that its user was told there is room for; no answer is waited for.
+    /// Append data for which the user was granted room; no answer is waited for.
     SendPromised(SendPromised),
     /// Append data whose last byte is urgent.
     SendUrgent(SendUrgent),
@@ -274,7 +274,7 @@ impl Ingress {
     }
 
     /// The hash of the packet's own flow, if it has been hashed: that of a segment. Datagrams and ICMP messages are not
-    /// hashed; [`Ingress::hash`] says where they belong.
+    /// hashed; [`Ingress::hash`] determines their cell.
     #[inline]
     pub fn flow_hash(&self) -> Option<u32> {
         match self {

@@ -67,7 +67,7 @@ pub fn emit<P: Platform>(segments: &[PktBuf]) {
     }
 }
 
-/// How many segments a device makes of one.
+/// The number of segments into which a device cuts one.
 fn on_the_wire(segment: &PktBuf) -> usize {
     parts(segment.len().saturating_sub(wire::tcp::header_len(segment)), segment)
 }

@@ -1,9 +1,9 @@
-//! Panic handling: how far a panic spreads, what is given up, and which users are notified.
+//! Panic handling: the scope of a panic, the parts that are given up, and the users that are notified.
 //!
 //! A fault in the stack must not end the process, and must not disable a queue silently either. The smallest unit with
 //! possibly broken invariants is given up:
 //!
-//! | the panic comes from | what is given up | handled in |
+//! | the panic comes from | given up | handled in |
 //! |---|---|---|
 //! | an event of a connection (a segment, a call, a timer), its emission included | that connection: it is reset, its user receives `Aborted` | `connections/events.rs` |
 //! | a connection's handler ([`handler`](crate::socket::handler)) | that connection: it is reset | `socket/handler`, `place/` |

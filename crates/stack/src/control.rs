@@ -78,7 +78,7 @@ impl<P: Platform> Control<P> {
         self.account.weigh_waiting(self.tcp());
     }
 
-    /// Fragments hold so many bytes now. The caller has the lock of their table.
+    /// Sets the number of bytes that fragments hold. The caller has the lock of their table.
     pub(crate) fn note_fragments(&self, bytes: usize) {
         self.account.note_fragments(bytes as u64, self.tcp());
     }

@@ -33,7 +33,7 @@ pub struct DeferredEffects<P: Platform> {
     unannounced: BitSet,
     /// The earliest deadline of work for receive threads, in nanoseconds; `u64::MAX`: none.
     alarm: u64,
-    /// The receive thread that brought the batch; [`NO_RECEIVER`]: no receive thread did.
+    /// The receive thread that posted the batch; [`NO_RECEIVER`]: no receive thread did.
     receiver: u16,
     /// There are effects to perform, or memory to free: most calls end without either.
     used: bool,
@@ -48,7 +48,7 @@ enum Risen<P: Platform> {
     Connection(Arc<TcpSocket<P>>),
     Listener(Arc<ListenerShared<P>>),
     Datagrams(Arc<UdpShared<P>>),
-    /// A connection whose handler is to be called, where handlers run after the guards.
+    /// A connection whose handler must be called, if handlers run after the guards.
     Handled(Arc<TcpSocket<P>>),
     /// A handler's message for another one.
     Posted(Box<Post<P>>),
@@ -101,7 +101,7 @@ impl<P: Platform> DeferredEffects<P> {
         self.others.push((Risen::Handled(socket.clone()), bits));
     }
 
-    /// Takes a connection whose handler is to be called, in the order of their events, and its bits.
+    /// Takes a connection whose handler must be called, in the order of their events, and its bits.
     #[inline]
     pub(crate) fn next_handled(&mut self) -> Option<(Arc<TcpSocket<P>>, Readiness)> {
         if self.others.is_empty() {
@@ -128,7 +128,7 @@ impl<P: Platform> DeferredEffects<P> {
         self.others.push((Risen::Over(handler), Readiness::NONE));
     }
 
-    /// Takes what handlers have posted.
+    /// Takes the messages that handlers have posted.
     pub(crate) fn take_posts(&mut self) -> Vec<Post<P>> {
         let (mut posts, mut rest) = (Vec::new(), SmallVec::new());
         for (risen, bits) in self.others.drain(..) {
@@ -203,13 +203,13 @@ impl<P: Platform> DeferredEffects<P> {
         }
     }
 
-    /// The events are of a batch that this receive thread brings.
+    /// The events belong to a batch of this receive thread.
     #[inline]
     pub(crate) fn brought_by(&mut self, receiver: usize) {
         self.receiver = u16::try_from(receiver).unwrap_or(NO_RECEIVER);
     }
 
-    /// The number of the receive thread that brings the events, which is that of its queue pair. `None`: they come from
+    /// The number of the receive thread that posts the events, which is that of its queue pair. `None`: they come from
     /// elsewhere.
     #[inline]
     pub fn receiver(&self) -> Option<usize> {
@@ -227,13 +227,13 @@ impl<P: Platform> DeferredEffects<P> {
         }
     }
 
-    /// Whether there are cells whose threads are to be notified.
+    /// Whether there are cells whose threads must be notified.
     #[inline]
     pub fn has_announcements(&self) -> bool {
         !self.unannounced.is_empty()
     }
 
-    /// Takes a cell whose thread is to be notified.
+    /// Takes a cell whose thread must be notified.
     #[inline]
     pub fn next_announcement(&mut self) -> Option<usize> {
         self.unannounced.pop()
@@ -309,7 +309,7 @@ impl<'a, P: Platform> LazyEffects<'a, P> {
         LazyEffects { given: None, made: None }
     }
 
-    /// A record that is there.
+    /// A record that exists.
     #[inline(always)]
     pub fn given(record: &'a mut DeferredEffects<P>) -> Self {
         LazyEffects { given: Some(record), made: None }

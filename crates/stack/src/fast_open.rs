@@ -23,7 +23,8 @@ impl<P: Platform> Default for SharedDestinations<P> {
 }
 
 impl<P: Platform> SharedDestinations<P> {
-    /// What an open with payload may put on its SYN to `remote`. `mss` is that of the route.
+    /// The Fast Open option and the amount of payload that an open may put on its SYN to `remote`. `mss` is that of the
+    /// route.
     pub fn offer(&self, remote: IpAddr, mss: u16, mode: FastOpenMode, now: Time) -> Offer {
         self.known.hold().offer(remote, mss, mode, now)
     }

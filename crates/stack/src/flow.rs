@@ -4,9 +4,9 @@ pub use path::index;
 pub use sync::slab::Key;
 use wire::FourTuple;
 
-/// A connection as the classifier sees it: its tuple, and the RSS hash that decides which cell and which device queue
-/// serve it. The hash is the device's own (Toeplitz), so that hardware and software agree. Padded to 48 bytes for
-/// copying: 44 bytes are copied in overlapping pieces.
+/// A connection for classification: its tuple, and the RSS hash that selects the cell and the device queue that serve
+/// it. The hash is the device's own (Toeplitz), so that hardware and software agree. Padded to 48 bytes for copying: 44
+/// bytes are copied in overlapping pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(align(8))]
 pub struct Flow {
@@ -24,7 +24,7 @@ impl Flow {
     }
 }
 
-/// A datagram socket as its user names it. Its home is the cell to which datagrams for its port are brought.
+/// A datagram socket as its user names it. Its home is the cell to which datagrams for its port are passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct UdpName {
     /// The port that it is bound to.

@@ -11,12 +11,12 @@
 //! | resting | wait outside | give up the cells that they own, and wait outside | no driver is inside |
 //! | moving | wait outside | wait outside | the state has moved |
 //!
-//! So the threads that are inside are finished with by those that they wait for, and then nobody is inside. Threads
-//! of the architecture's own pass at any time ([`Gate::always`]): they end with it. So does a thread that is inside
-//! already, further up its own stack.
+//! So the threads on which callers inside depend complete those calls, until no thread is inside. Threads of the
+//! architecture's own pass at any time ([`Gate::always`]): they end with it. So does a thread that is inside already,
+//! further up its own stack.
 //!
-//! A passage costs two stores on a line of the thread's own, a load of a shared word that hardly ever changes, and a
-//! [light fence](Platform::light_fence): no lock and no read-modify-write. The thread that closes has the heavy fence.
+//! A passage costs two stores to a line of the thread's own, a load of a shared word that rarely changes, and a [light
+//! fence](Platform::light_fence): no lock and no read-modify-write. The thread that closes has the heavy fence.
 //!
 //! What may never happen: a thread inside while the state moves; a thread that sleeps outside an open gate; a thread
 //! that waits for itself to leave.
@@ -26,8 +26,8 @@ use std::time::Duration;
 
 use sync::{Atomic, Ordering, PerThread, Platform, Writers, model_is_over};
 
-/// How long the thread that closes waits for others, in all. Longer than any turn of a driver; a thread that owns a
-/// cell and has not come by then does not come at all.
+/// Total time that the closing thread waits for others. Longer than any turn of a driver; a thread that owns a cell and
+/// has not passed the gate by then does not poll.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Looks at the threads inside before the thread that closes does their owners' work.
 const LOOKS: u32 = 64;
@@ -37,11 +37,11 @@ const DRAINING: u32 = 1;
 const RESTING: u32 = 2;
 const MOVING: u32 = 3;
 
-/// Bits of a thread's word. The rest counts how often the thread is inside, one in the other.
+/// Bits of a thread's word. The rest counts how many times the thread is inside, nested.
 const DRIVER: u32 = 1 << 31;
 const ALWAYS: u32 = 1 << 30;
-/// The word of threads without a number of their own: the thread that builds a simulated machine, and one of a checker
-/// that is tearing down its locals. They are never kept outside.
+/// The word of threads without a number of their own: the thread that builds a simulated machine, and a thread of a
+/// checker that is dropping its thread-locals. They never wait outside.
 const COMMON: u32 = 1 << 29;
 const DEPTH: u32 = COMMON - 1;
 
@@ -65,7 +65,7 @@ impl<P: Platform> GatePresence<P> {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// The thread passes once more, and is not kept outside.
+    /// The thread passes once more, and does not wait outside.
     #[inline(never)]
     fn again(&self, word: u32) {
         if word & COMMON == 0 {
@@ -75,7 +75,7 @@ impl<P: Platform> GatePresence<P> {
         }
     }
 
-    /// Release: what the thread did inside has happened before the state moves. A caller that passed once is the usual
+    /// Release: the thread's accesses inside happen before the state moves. A caller that passed once is the usual
     /// case.
     #[inline(always)]
     fn leave(&self) {
@@ -117,7 +117,7 @@ impl<P: Platform> Drop for Passage<'_, P> {
 #[must_use = "the thread is kept outside once it is dropped"]
 pub struct FreePass<'a, P: Platform> {
     here: &'a GatePresence<P>,
-    /// What to restore.
+    /// The word to restore.
     had: u32,
     _stays_on_its_thread: PhantomData<*const ()>,
 }
@@ -146,9 +146,9 @@ impl<P: Platform> Default for Gate<P> {
 }
 
 impl<P: Platform> Gate<P> {
-    /// A caller passes if nothing is in its way: it has passed before, it is not inside, and the gate is open. `None`: it
-    /// has not passed, and [`Gate::enter`] does what there is to do. The most frequent calls come here first, because
-    /// `enter` needs more registers.
+    /// A caller passes if nothing is in its way: it has passed before, it is not inside, and the gate is open. `None`:
+    /// it has not passed; call [`Gate::enter`]. The most frequent calls come here first, because `enter` needs more
+    /// registers.
     #[inline(always)]
     pub fn enter_at_once(&self) -> Option<Passage<'_, P>> {
         let here = self.inside.here_at_once()?;
@@ -303,21 +303,21 @@ pub struct Closing<'a, P: Platform> {
 }
 
 impl<P: Platform> Closing<'_, P> {
-    /// Waits until no caller is inside. `help` does the work for which they wait, as far as it is the calling
-    /// thread's. False: one has not left in time.
+    /// Waits until no caller is inside. `help` does the work that they wait for, if it belongs to the calling thread.
+    /// False: one has not left in time.
     pub fn drain(&self, help: impl FnMut()) -> bool {
         self.wait(false, help)
     }
 
-    /// Has the drivers rest, calls `attempt` while none is inside, and again when it has returned `None` because a
-    /// driver has not come. `wake` ends the drivers' sleep. `None`: one has not come in time.
+    /// Makes the drivers rest and calls `attempt` while none is inside; calls it again if it returned `None` because a
+    /// driver has not rested yet. `wake` ends the drivers' sleep. `None`: a driver has not rested in time.
     pub fn rest<R>(&self, wake: impl Fn(), mut attempt: impl FnMut() -> Option<R>) -> Option<R> {
         let mut again = false;
         loop {
             self.gate.goes_on(RESTING);
             wake();
             if std::mem::replace(&mut again, true) {
-                // A driver that slept outside looks while it may rest, and not only when the state may move.
+                // Wakes a driver that sleeps outside, so that it checks already in the step in which it may rest.
                 P::yield_now();
             }
             P::heavy_fence();
@@ -326,7 +326,7 @@ impl<P: Platform> Closing<'_, P> {
             }
             self.gate.goes_on(MOVING);
             P::heavy_fence();
-            // One may have come in between: it gives up its cells before it leaves.
+            // A driver may have entered in between: it gives up its cells before it leaves.
             if self.gate.has(true) {
                 continue;
             }

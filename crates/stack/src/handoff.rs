@@ -108,7 +108,7 @@ pub struct ReplySlot<P: Platform> {
     filled: Condvar<P>,
 }
 
-/// What the caller at a slot has not seen yet.
+/// The messages that the caller at a slot has not seen yet.
 #[derive(Default)]
 struct SlotNews {
     reply: Option<Reply>,

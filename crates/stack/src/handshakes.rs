@@ -35,7 +35,7 @@ struct Kept<P: Platform> {
     absent: VacantEntry,
 }
 
-/// A segment of a flow that has no connection, and what its processing needs.
+/// A segment of a flow that has no connection, and the parts needed to process it.
 pub(crate) struct HandshakeSegment<'a, P: Platform> {
     /// The stack.
     pub shared: &'a Shared<P>,
@@ -67,7 +67,7 @@ pub struct Child<P: Platform> {
     pub ready: Readiness,
     /// Its earliest deadline.
     pub deadline: Option<Time>,
-    /// What its first event learnt about its path.
+    /// The information of its first event about its path.
     pub path: PathUpdate,
     /// The change for its table.
     pub table: TableChange,

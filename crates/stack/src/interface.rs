@@ -11,7 +11,8 @@ use crate::flow::Target;
 
 /// See the head of the file.
 pub struct StackInterface<P: Platform> {
-    /// Its addresses, with what follows from them. Read for every packet, replaced when an address is added or removed.
+    /// Its addresses, with the values derived from them. Read for every packet, replaced when an address is added or
+    /// removed.
     pub view: Versioned<InterfaceView, P>,
     /// Numbers of its ports.
     ports: Box<[usize]>,

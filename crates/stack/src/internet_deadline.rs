@@ -7,7 +7,7 @@
 use observe::Time;
 use sync::{Atomic, ClaimLock, LockClass, LockKind, Ordering, Platform};
 
-/// How often expired path MTUs are removed, and memory that a peak has left behind is looked for. Path MTUs live for ten
+/// Period of the removal of expired path MTUs, and of the search for unused memory after a peak. Path MTUs live for ten
 /// minutes.
 const SWEEP_NS: u64 = 10_000_000_000;
 /// How soon memory is looked for again while a part of it awaits that.

@@ -18,7 +18,7 @@
 //! | `table/`, `timers.rs`, `bound_sockets.rs` | keyed index of connections, timer wheel, bound sockets |
 //! | `handshakes.rs` | storage of half-open connections, and the processing of a SYN; the rules are in [`tcp::handshake`] |
 //! | `socket/` | state shared by a connection and its user: readiness, accept queues, datagram queues, poll sets |
-//! | `containment.rs` | panics: how far they spread, and which users are notified |
+//! | `containment.rs` | panics: their scope, and the users that are notified |
 //! | `links.rs`, `routes.rs`, `neighbours.rs`, `control.rs`, `internet.rs` | the owners of state that all cells share, each with its locks, which one thread may claim; `tx.rs` has the transmit path; `shared.rs` combines them |
 //! | `ports.rs`, `secrets.rs`, `clock.rs`, `flow.rs` | port numbers, keys, time, names of connections |
 //!

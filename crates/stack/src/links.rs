@@ -46,7 +46,7 @@ impl DriverLayout {
 
 /// See the head of the file.
 ///
-/// Laid out by use: the line after `batch` has what a batch and a segment read.
+/// Laid out by use: the line after `batch` has the fields that a batch and a segment read.
 #[repr(C)]
 pub struct Links<P: Platform> {
     /// The clock's reading before the latest batch of each thread that polls.
@@ -86,7 +86,7 @@ impl<P: Platform> Links<P> {
         BatchClock::new(&self.clock, &self.batch)
     }
 
-    /// What receive threads check once a batch.
+    /// The checks of receive threads once a batch.
     pub(crate) fn checks(&self) -> &Arc<BatchChecks<P>> {
         &self.checks
     }
@@ -96,7 +96,7 @@ impl<P: Platform> Links<P> {
         &self.interfaces
     }
 
-    /// The current addresses of an interface, with what follows from them.
+    /// The current addresses of an interface, with the values derived from them.
     #[inline]
     pub fn view(&self, interface: usize) -> &InterfaceView {
         self.interfaces[interface].view.get()

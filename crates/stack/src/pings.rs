@@ -64,7 +64,7 @@ impl<P: Platform> Pings<P> {
         }
     }
 
-    /// Waits for the reply for at most `timeout` of the platform's time. The request is forgotten either way.
+    /// Waits for the reply for at most `timeout` of the platform's time. The request is removed in both cases.
     pub fn wait(&self, ident: u16, seq: u16, timeout: Duration) -> Option<EchoReply> {
         let start = P::now();
         let mut replies = self.replies.lock();

@@ -82,7 +82,7 @@ impl<P: Platform> PortNumbers<P> {
         self.bound.lock().remove(&(transport, address.ip(), address.port()));
     }
 
-    /// How many reservations there are.
+    /// The number of reservations.
     pub fn bound(&self) -> usize {
         self.bound.lock().len()
     }

@@ -34,7 +34,7 @@ impl RouteCache {
         (self.generation == generation).then_some(usize::from(self.port))
     }
 
-    /// A route of which only the port is known.
+    /// A route with a known port only.
     #[inline]
     pub fn via_port(port: u16) -> RouteCache {
         RouteCache { port, ..RouteCache::default() }

@@ -106,7 +106,7 @@ impl<P: Platform> Routes<P> {
         self.change(|routes| routes.state(stated, interface as u16));
     }
 
-    /// Removes a route; `None`: there is none of this name.
+    /// Removes a route; `None`: there is no route of this name.
     pub fn remove(&self, named: &RouteName) -> Option<RouteEntry> {
         self.change(|routes| routes.remove_named(named))
     }
@@ -199,7 +199,7 @@ impl<P: Platform> Routes<P> {
         let link = links.view(interface).mtu_for(destination);
         let changed = self.path_mtu.hold().update(destination, estimate, link, now);
         if changed && estimate.fragments {
-            // Cached headers forbid what routers must be allowed to do.
+            // Cached headers forbid fragmentation, which routers must be allowed to do here.
             self.invalidate();
         }
     }

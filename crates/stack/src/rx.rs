@@ -93,7 +93,7 @@ pub struct Driver<P: Platform> {
     entry: usize,
     /// The gate of the stack, between its passages.
     gate: Option<Arc<Gate<P>>>,
-    /// What it checks once a batch.
+    /// Its checks once a batch.
     checks: Arc<BatchChecks<P>>,
     /// Index of the thread that polled it last.
     thread: Option<usize>,
@@ -288,11 +288,11 @@ impl<P: Platform> Driver<P> {
         self.loopback.as_ref().is_some_and(LoopbackReceiver::has_frames)
     }
 
-    /// A queue returned a full batch: takes what the turn is to have besides.
+    /// A queue returned a full batch: takes further frames for this turn.
     #[cold]
     fn take_more(&mut self, taken: &mut DriverBatches, deferred: &mut DeferredEffects<P>) {
         match self.bound {
-            // What it would take is not processed before the timers run, either.
+            // Further frames would not be processed before the timers run, either.
             Some(FrameBound::AtMost(_)) if self.passes_frames_on() => {}
             Some(FrameBound::All) => {
                 for _ in 0..MOST_DRAINED {
@@ -307,8 +307,8 @@ impl<P: Platform> Driver<P> {
         }
     }
 
-    /// Whether it puts its frames into an input for threads of the architecture's own, and processes none of them. It does
-    /// then what a hardware interrupt handler does.
+    /// Whether it puts its frames into an input for threads of the architecture's own, and processes none of them. It
+    /// then acts like a hardware interrupt handler.
     fn passes_frames_on(&self) -> bool {
         self.input.as_ref().is_some_and(|input| input.has_workers())
     }

@@ -199,7 +199,7 @@ impl<P: Platform> Shared<P> {
         self.internet.addresses()
     }
 
-    /// What acting on an event at an interface needs, for a thread that is not a driver.
+    /// The parts needed to process an event at an interface, for a thread that is not a driver.
     pub fn context<'a>(&'a self, interface: usize, deferred: &'a mut DeferredEffects<P>) -> InterfaceContext<'a, P> {
         InterfaceContext {
             egress: &self.egress,

@@ -70,9 +70,9 @@ pub struct StackConfig<P: Platform> {
     pub receive_batch: usize,
     /// How receive queues are divided among drivers.
     pub drivers: DriverLayout,
-    /// Whether an active open from any port prefers one whose flow is received by a queue that the calling thread polls,
-    /// so that one thread does all work of the connection. Without it flows are spread evenly, as in the papers. It makes
-    /// no difference to a thread that polls no queue, or all of them.
+    /// Whether an active open from any port prefers a port whose flow is received by a queue that the calling thread
+    /// polls, so that one thread does all work of the connection. Without it flows are spread evenly, as in the papers.
+    /// It makes no difference to a thread that polls no queue, or all of them.
     pub homing: bool,
     /// Whether a panic in the stack ends only one connection, or one piece of work, instead of the thread; see
     /// [`containment`](crate::containment). For stacks with threads of their own.
@@ -192,7 +192,7 @@ impl<P: Platform> Stack<P> {
         self.active().is_quiescent()
     }
 
-    /// The flow of a connection between two addresses as this stack sees it.
+    /// The flow of a connection between two addresses, from the view of this stack.
     pub fn flow(&self, local: SocketAddr, remote: SocketAddr) -> Flow {
         let tuple = FourTuple::new(local, remote);
         Flow { tuple, hash: self.core.rss.hash_tcp(&tuple) }
@@ -215,8 +215,8 @@ impl<P: Platform> Stack<P> {
         charge::answer::<P>(reply);
     }
 
-    /// SEND on a connection, the most frequent call, without the values of calls and answers: what was not taken stays in
-    /// `send`. `None`: the connection is gone.
+    /// SEND on a connection, the most frequent call, without the values of calls and answers: data that was not taken
+    /// stays in `send`. `None`: the connection is gone.
     #[inline]
     pub fn send(&self, target: &Target, send: &mut tcp::Send) -> Option<Result<usize, tcp::Error>> {
         charge::send::<P>(send);

@@ -27,7 +27,7 @@ impl StackStats {
     }
 }
 
-/// Adds what another cell holds.
+/// Adds the numbers of another cell.
 impl AddAssign<&StackStats> for StackStats {
     fn add_assign(&mut self, other: &StackStats) {
         self.counters += &other.counters;

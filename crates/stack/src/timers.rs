@@ -19,7 +19,7 @@ const SLOTS: usize = 1 << LEVEL_BITS;
 /// Five levels of 64: 2^30 ticks, thirteen days.
 const LEVELS: usize = 5;
 const NONE: u32 = u32::MAX;
-/// Memory for so many entries is not given back.
+/// Memory for this many entries is kept.
 const LEAST_LINKS: usize = 64;
 /// The longest delay of an entry in ticks, thirteen days; a connection with a longer delay is woken then, and arms
 /// again.
@@ -96,7 +96,7 @@ impl Wheel {
         self.earliest
     }
 
-    /// How many slots are armed.
+    /// The number of armed slots.
     pub fn len(&self) -> usize {
         self.armed
     }
@@ -152,8 +152,8 @@ impl Wheel {
         }
     }
 
-    /// Gives back the memory of free entries, if that is most of it. Entries in use move to the lowest positions: `moved`
-    /// is told the slot of each, and its connection's new [`TimerPlace`].
+    /// Gives back the memory of free entries, if that is most of it. Entries in use move to the lowest positions:
+    /// `moved` is called with the slot of each, and its connection's new [`TimerPlace`].
     pub fn trim(&mut self, mut moved: impl FnMut(u32, TimerPlace)) {
         let used = self.armed;
         if self.links.capacity() <= 2 * used.max(LEAST_LINKS) {

@@ -384,8 +384,8 @@ impl<P: Platform> Egress<P> {
         deferred.dirty().mark(queue.number());
     }
 
-    /// Records in IP what a connection has learnt about its path to `remote` ([`PathUpdate`]). Returns the event for
-    /// the connection that follows, if any.
+    /// Records in IP a connection's information about its path to `remote` ([`PathUpdate`]). Returns the event for the
+    /// connection that follows, if any.
     #[cold]
     pub(crate) fn path_update(
         &self,

@@ -53,7 +53,7 @@ pub enum UdpRequest<P: Platform> {
     Leave(udp::Membership),
     /// Return its groups.
     Memberships,
-    /// Name its own end: what it is bound to, or the address that connecting has chosen.
+    /// Name its own end: the address that it is bound to, or that connecting has chosen.
     Local,
     /// Return the connected peer.
     Remote,

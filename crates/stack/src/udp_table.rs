@@ -38,7 +38,7 @@ pub struct StoredUdpPcb {
     pub pcb: UdpPcb,
     /// Cached routes to the latest peers. Their generation is checked at each use.
     pub routes: RecentRoutes,
-    /// What its receive queue has in the stack's account, in bytes.
+    /// The size of its receive queue in the stack's account, in bytes.
     charged: usize,
 }
 
@@ -48,7 +48,7 @@ impl StoredUdpPcb {
         StoredUdpPcb { pcb: UdpPcb::new(local), routes: RecentRoutes::default(), charged: 0 }
     }
 
-    /// By how much its receive queue has grown since it was last asked, in bytes: to be entered into the account.
+    /// The growth of its receive queue since the last call, in bytes, to be entered into the account.
     #[inline]
     pub(crate) fn growth(&mut self) -> i64 {
         let held = self.pcb.held();
@@ -64,7 +64,7 @@ pub struct Bound<S, P: Platform> {
     pub pcb: S,
 }
 
-/// A socket of which the caller has exclusive use.
+/// A socket, for a caller with exclusive use.
 pub struct HeldSocket<'a, P: Platform> {
     /// Its PCB.
     pub pcb: &'a mut UdpPcb,

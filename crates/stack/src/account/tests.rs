@@ -1,4 +1,4 @@
-//! What is entered into the account, and when it shows.
+//! Entries into the account, and when the total shows them.
 
 use super::*;
 use sync::Real;
@@ -70,7 +70,7 @@ fn memory(account: &Account<Real>) -> (u64, Pressure) {
     (account.sum(Resource::Memory), account.scarcity().memory())
 }
 
-/// What a connection has allocated is charged to it, and subtracted when it has gone.
+/// The allocations of a connection are charged to it, and subtracted when it is gone.
 #[test]
 fn memory_is_charged_and_subtracted() {
     let config = limits(800, 1600, 3200);
@@ -94,7 +94,7 @@ fn memory_is_charged_and_subtracted() {
     assert_eq!(memory(&account), (0, Pressure::None));
 }
 
-/// A connection counts once against the limit that it stands under, and no longer when it has gone.
+/// A connection counts once against its limit, and no longer when it is gone.
 #[test]
 fn each_standing_counts_against_its_own_limit() {
     let config = limits(800, 1600, 3200);

@@ -3,9 +3,9 @@
 //! # Model
 //! The cell is a connection. A thread that finds it free owns it and runs its event, without any lock. A receive thread
 //! that finds it in use leaves a segment, a timer or a notice of room in the device in the connection's bounded
-//! backlog, and goes on: it never waits for a connection in use. The owner runs what was left, in order, before it lets
-//! go. If the backlog is full the segment is dropped, and counted. A user's call owns the connection while it runs; its
-//! caller sleeps until the connection is free.
+//! backlog, and goes on: it never waits for a connection in use. The owner runs the events of the backlog, in order,
+//! before it releases the connection. If the backlog is full the segment is dropped, and counted. A user's call owns
+//! the connection while it runs; its caller sleeps until the connection is free.
 //!
 //! # What differs from Linux
 //! There only a user's call owns a connection; a receive thread that finds another one at work spins for it, here it

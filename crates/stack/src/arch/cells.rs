@@ -7,14 +7,14 @@
 //! |---|---|---|
 //! | exclusion | [`Exclusion::enter`] | a lock (always), ownership by one thread (else refuse), a flag (else refuse) |
 //! | hand-over | [`Exclusion::send`] | a mailbox, a ring, a queue beside the flag |
-//! | dispatch of arrivals | [`Exclusion::takes_arrivals`] | the thread that brings them, or the thread behind the queue |
+//! | dispatch of arrivals | [`Exclusion::takes_arrivals`] | the thread that posts them, or the thread behind the queue |
 //! | threads | [`Exclusion::serve`] | none, one for each cell |
 //! | table | the number of cells | one for the stack, one for each shard or group, one for each receive thread |
 //!
 //! A connection's cell is chosen by the hash of its flow, as a NIC chooses a queue. Listeners are replicated into every
 //! cell, in index order, one cell at a time.
 //!
-//! What may never happen: a caller sleeps for an answer while it is itself the thread that must do the cell's work.
+//! What may never happen: a caller sleeps for an answer although it is the thread that must do the cell's work.
 
 use std::any::Any;
 use std::sync::{Arc, Weak};
@@ -61,7 +61,7 @@ pub trait Exclusion<P: Platform>: Send + Sync + 'static {
     /// There is only one cell: the flow hash is ignored.
     const SINGLE: bool = false;
     /// The thread that owns the cell polls, and calls. It has polled the devices just now, so that reading payload needs no
-    /// clock. While it waits for an answer it reads what is sent to its own cells ([`owned_cells`]).
+    /// clock. While it waits for an answer, it reads the messages to its own cells ([`owned_cells`]).
     const POLLED: bool = false;
 
     /// A thread in a cell could enter another one, or would wait for ever for its own: calls by handlers are looked for and
@@ -79,7 +79,7 @@ pub trait Exclusion<P: Platform>: Send + Sync + 'static {
     /// Runs `f` in the cell now, on the calling thread, if that thread may use the cell. `None`: `f` was not called.
     fn enter<R>(&self, hub: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R>;
 
-    /// Whether the thread that brings an asynchronous event runs it, if it may enter.
+    /// Whether the thread that posts an asynchronous event runs it, if it may enter.
     fn takes_arrivals(&self) -> bool {
         true
     }
@@ -113,7 +113,7 @@ pub trait Exclusion<P: Platform>: Send + Sync + 'static {
         None
     }
 
-    /// The calling thread, which owns the cell, runs what was sent to it. True: there was something.
+    /// The calling thread, which owns the cell, runs the messages to the cell. True: there was something.
     fn read_mail(&self, _hub: &Hub<P>) -> bool {
         false
     }

@@ -5,10 +5,10 @@
 //! layers by itself, and no lock is taken above the queue. Connections are distributed over the threads when they begin, by the
 //! hash of their flow, and never move (Yates: a static map).
 //!
-//! The threads are those of [`connp-t`](super::connp_t): what differs is their number, which is not that of the CPUs.
-//! The papers have up to one thread for each connection; their map is a table, so that no two connections share a
-//! thread then, where here a hash may give one thread two and another none. In the papers a user's thread carries its
-//! data down the stack; here it sends a message, because only the owner may touch the connection.
+//! The threads are those of [`connp-t`](super::connp_t), except for their number, which does not depend on the number
+//! of CPUs. The papers have up to one thread for each connection; their map is a table, so that no two connections
+//! share a thread then, where here a hash may give one thread two and another none. In the papers a user's thread
+//! carries its data down the stack; here it sends a message, because only the owner may touch the connection.
 //!
 //! What may never happen: a connection is used by two threads, or waits for a thread that sleeps.
 

@@ -259,7 +259,7 @@ impl<P: Platform> Exclusion<P> for OwnerThread<P> {
         debug_assert!(bound.is_ok(), "a protocol thread's cell is its own");
         let mut batch = VecDeque::new();
         let shared = &hub.shared;
-        // What it has taken it runs.
+        // It runs the messages that it has taken.
         while !self.stop.load(Ordering::Acquire) || !batch.is_empty() {
             let round = shared.failures.survive(&shared.counters, || self.round(hub, shared.clock().now(), &mut batch));
             // The messages left in the batch after a panic run in the next round.

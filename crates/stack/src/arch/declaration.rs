@@ -2,7 +2,7 @@
 //!
 //! Each architecture's file has one `DECLARATION`. `select.rs` collects them. They are the only source for parsing and
 //! printing names, for the generated tests, for the command line's list and for the tables in the documents. Code that
-//! has to treat architectures differently reads a [`Properties`] field and never a name.
+//! treats architectures differently reads a [`Properties`] field and never a name.
 
 use crate::socket::HandlersRun;
 
@@ -43,7 +43,7 @@ pub struct Variant<T> {
 /// An option that is a number: `connp-l:128`.
 #[derive(Debug)]
 pub struct NumericOption<T> {
-    /// What is counted, in the plural.
+    /// The counted things, in the plural.
     pub unit: &'static str,
     /// The smallest that is accepted.
     pub least: u16,
@@ -65,7 +65,7 @@ pub struct Properties {
     pub has_locks: bool,
     /// Its number counts groups of connections.
     pub groups: bool,
-    /// It brings threads of its own besides receive threads and callers.
+    /// It has threads of its own besides receive threads and callers.
     pub own_threads: bool,
     /// The segments of one flow that a thread posts from one batch run in the order in which it posted them. Only then
     /// may the last segment acknowledge all of them.
@@ -82,7 +82,7 @@ pub struct Properties {
 pub struct TableRow {
     /// The names that it describes, in Markdown.
     pub names: &'static str,
-    /// What one cell is.
+    /// The content of one cell.
     pub cell: &'static str,
     /// How a thread gets exclusive use of a cell.
     pub exclusive_use: &'static str,
@@ -90,7 +90,7 @@ pub struct TableRow {
     pub thread: &'static str,
     /// The kind of connection table.
     pub table: &'static str,
-    /// What keeps the events of one connection in order.
+    /// The mechanism that keeps the events of one connection in order.
     pub order: &'static str,
 }
 
@@ -124,7 +124,7 @@ pub(super) trait Declared: Sync {
     fn print(&self, option: u16) -> String;
     /// A description of the variant in one line; all numbers share one.
     fn about(&self, option: u16) -> &'static str;
-    /// `connp-l:N` and what `N` is, where the option is a number.
+    /// `connp-l:N` and the meaning of `N`, if the option is a number.
     fn numbered(&self) -> Option<(String, String)>;
     /// Whether the option is a number.
     fn is_numbered(&self) -> bool;

@@ -1,15 +1,15 @@
 //! An input of workers: frames as they were received, taken by any of its workers, one at a time.
 //!
-//! Receive threads put frames here unexamined; a worker takes the next one and carries it up to its connection. One worker
-//! carries them in the order of arrival. Several overtake each other unless there are
-//! *arrival tickets*: a worker draws a number under the lock of the input, where the order of arrival is known, and waits
-//! for its turn before it uses a connection ([`FrameInput::turn`]): so events run in the order of arrival, whatever the
+//! Receive threads put frames here without examining them; a worker takes the next one and carries it up to its
+//! connection. One worker carries them in the order of arrival. Several overtake each other unless there are *arrival
+//! tickets*: a worker draws a number under the lock of the input, where the order of arrival is known, and waits for
+//! its turn before it uses a connection ([`FrameInput::turn`]): so events run in the order of arrival, whatever the
 //! workers do between.
 //!
 //! Tickets are per *lane*, chosen by the hash of the flow, so that connections seldom wait for each other. Frames without a
 //! flow share the first lane.
 //!
-//! What may never happen: a frame in the input, a worker asleep, and nobody about to wake it; a ticket that is drawn
+//! What may never happen: a frame in the input, a worker asleep, and no thread about to wake it; a ticket that is drawn
 //! after the lock was released; a ticket whose turn is never passed on, so that all later frames of its lane wait.
 
 use std::collections::VecDeque;
@@ -32,7 +32,7 @@ const LANES: usize = 16;
 /// The thread carries no frame with a ticket.
 const NOTHING: u64 = u64::MAX;
 
-/// How many frames a receive thread takes from a queue in one turn.
+/// The number of frames that a receive thread takes from a queue in one turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FrameBound {
     /// No more than this; at least 1.
@@ -43,7 +43,7 @@ pub enum FrameBound {
 
 /// A frame on its way from a receive thread to a worker.
 pub struct ArrivedFrame {
-    /// The interface by which it came.
+    /// The interface at which it arrived.
     pub interface: usize,
     /// The frame, as it was received.
     pub input: StackInput,
@@ -65,7 +65,7 @@ pub trait CarriesFrames<P: Platform>: Send {
     );
 }
 
-/// Makes what carries the frames of a worker.
+/// Makes the carrier for the frames of a worker.
 pub type CarrierMaker<P> = Box<dyn Fn() -> Box<dyn CarriesFrames<P>> + Send + Sync>;
 
 /// See the head of this file.
@@ -77,7 +77,7 @@ pub struct FrameInput<P: Platform> {
     lanes: Box<[Turnstile<P>]>,
     /// One for each worker; empty: the receive threads do the workers' work.
     workers: Box<[CachePadded<Parker<P>>]>,
-    /// How many frames wait. A hint for workers before they sleep; written under the lock.
+    /// The number of waiting frames. A hint for workers before they sleep; written under the lock.
     waiting: CachePadded<P::AtomicUsize>,
     /// Frames that were put here and have not been carried to the end.
     unfinished: CachePadded<P::AtomicUsize>,
@@ -87,7 +87,7 @@ pub struct FrameInput<P: Platform> {
     carried: PerThread<CarriedTicket<P>, P>,
 }
 
-/// What the lock of the input guards.
+/// The state under the lock of the input.
 struct WaitingFrames {
     frames: VecDeque<ArrivedFrame>,
     /// Workers that sleep, or are about to; the last to come is the first to be woken.
@@ -123,18 +123,18 @@ impl<P: Platform> FrameInput<P> {
         !self.workers.is_empty() && !self.is_stopped()
     }
 
-    /// How frames are carried from now on, unless that is known already.
+    /// Sets the carrier of frames, unless it is set already.
     pub fn carry_by(&self, maker: impl FnOnce() -> CarrierMaker<P>) {
         self.maker.get_or_init(|| Box::new(maker()));
     }
 
-    /// What carries the frames of one worker; `None` before a receive thread has said how.
+    /// The carrier for the frames of one worker; `None` before a receive thread has set it.
     pub fn carrier(&self) -> Option<Box<dyn CarriesFrames<P>>> {
         self.maker.get().map(|make| make())
     }
 
     /// Puts a batch of frames here, in the order in which they were received, and wakes a worker. `frames` is empty
-    /// afterwards. Returns how many found no room. The caller holds no guard.
+    /// afterwards. Returns the number of frames that did not fit. The caller holds no guard.
     pub fn put(&self, frames: &mut Vec<ArrivedFrame>) -> usize {
         let mut queue = self.queue.lock();
         let room = self.most - queue.frames.len();

@@ -1,9 +1,10 @@
 //! Threads that carry frames from an input up to the connections, which another architecture keeps.
 //!
-//! What differs between architectures is how many inputs there are and how many workers each has: one input with many
-//! workers is a pool, an input with one worker for each CPU has a thread for the frames of that CPU; and whether a worker runs
-//! the event of its frame itself ([`msgp`](super::msgp)), or leaves it to the thread that owns the connection. A receive thread
-//! puts what it receives into the input of its driver. Without an input, receive threads carry their frames themselves.
+//! Architectures differ in the number of inputs and in the number of workers of each: one input with many workers is a
+//! pool; an input with one worker for each CPU has a thread for the frames of that CPU. They also differ in whether a
+//! worker runs the event of its frame itself ([`msgp`](super::msgp)), or leaves it to the thread that owns the
+//! connection. A receive thread puts its frames into the input of its driver. Without an input, receive threads carry
+//! their frames themselves.
 //!
 //! Receive threads, callers and workers call this. What may never happen: a worker waits for a turn with a lock held; a
 //! receive thread waits for a worker.
@@ -29,7 +30,7 @@ pub trait AboveWorkers<P: Platform>: RunningArchitecture<P> + 'static {
     /// The stack.
     fn shared(&self) -> &Arc<Shared<P>>;
 
-    /// The counters for what the calling thread does below the connections.
+    /// The counters for the calling thread's work below the connections.
     fn counters(&self) -> &Counters;
 
     /// [`RunningArchitecture::post`]. A worker's `turn` ends once its event has used the connection.
@@ -55,7 +56,7 @@ pub struct FrameWorkers<P: Platform, A> {
 pub struct WorkerThreads {
     /// Begins their names; a number follows, which is that of their CPU.
     pub name: &'static str,
-    /// How many each input has, as the input was told.
+    /// The number of workers of each input.
     pub each: usize,
     /// The CPU of the first; the others follow.
     pub cpu: usize,

@@ -1,26 +1,27 @@
-//! A thread for each layer, with queues between them: what Schmidt and Suda (1995, section 2) set against message-based
-//! architectures, processes associated "with protocol layers or protocol tasks".
+//! A thread for each layer, with queues between them: the alternative to message-based architectures in Schmidt and
+//! Suda (1995, section 2), processes associated "with protocol layers or protocol tasks".
 //!
 //! # Model
-//! The receive thread is the link's: it takes frames from the device, and leaves them unexamined in the queue of IP. One
-//! thread is IP's: it checks a packet, answers what concerns IP itself, and sends the segment or datagram that the packet
-//! carries as a message to the thread of the transport protocols. That one owns all connections and sockets, in one cell
-//! that no other thread touches: no lock guards a connection. The application's thread sends its calls as messages, and the
-//! data of a stream over a channel.
+//! The receive thread is the link's: it takes frames from the device, and puts them, without examining them, into the
+//! queue of IP. One thread is IP's: it checks a packet, answers what concerns IP itself, and sends the segment or
+//! datagram that the packet carries as a message to the thread of the transport protocols. That one owns all
+//! connections and sockets, in one cell that no other thread touches: no lock guards a connection. The application's
+//! thread sends its calls as messages, and the data of a stream over a channel.
 //!
 //! Each queue is bounded. A frame that finds the queue of IP full, and a segment that finds that of the transport protocols
 //! full, is dropped and counted; a caller waits.
 //!
 //! # Order
-//! One thread per layer takes from a queue what is in front, so packets of all connections keep the order of the device.
+//! One thread per layer takes messages from the front of its queue, so packets of all connections keep the order of the
+//! device.
 //!
 //! # Simplifications
 //! TCP and UDP are one layer with one thread. Downwards, the thread of the transport protocols puts IP and link headers in
 //! front of a segment itself, from a template that its connection keeps, and puts the frame into the device's transmit queue,
 //! which is the queue to the link. A presentation layer is above the stack, in the application.
 //!
-//! What may never happen: a thread of one layer waits for the one above; a connection is used by another thread than its
-//! layer's.
+//! What may never happen: a thread of one layer waits for the one above; a connection is used by a thread other than
+//! its layer's.
 
 use std::sync::Arc;
 

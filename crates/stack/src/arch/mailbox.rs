@@ -77,7 +77,7 @@ pub struct Mailbox<P: Platform> {
 /// Messages that have been taken out. Dropping this ends their pending state, even if one of them panicked.
 pub struct TakenMessages<'a, P: Platform> {
     pending: &'a P::AtomicUsize,
-    /// How many have been started.
+    /// The number of threads that have been started.
     pub count: usize,
 }
 

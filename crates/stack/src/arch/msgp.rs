@@ -1,7 +1,7 @@
 //! Any thread, any connection, fine-grained locks (Willmann's MsgP, FreeBSD 5-7; Nahum's TCP-1, TCP-2, TCP-6).
 //!
-//! The locks and their order are those of [`Locked`]. The thread that brings an event runs it: there is no hand-over
-//! and no queue.
+//! The locks and their order are those of [`Locked`]. The thread that posts an event runs it: there is no hand-over and
+//! no queue.
 
 use std::sync::Arc;
 

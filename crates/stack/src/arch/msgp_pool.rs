@@ -194,7 +194,7 @@ const fn pool(
     Variant { name, also, about, parameter }
 }
 
-/// What keeps the packets of a connection in order.
+/// The mechanism that keeps the packets of a connection in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PoolOrder {
     /// Tickets drawn where the packets are taken.

@@ -1,7 +1,7 @@
 //! Per-CPU work streams in front of connections with locks (FreeBSD: `netisr.c`).
 //!
 //! # Model
-//! Connections, tables and locks are those of [`msgp`]. What is chosen here is the thread that processes a
+//! Connections, tables and locks are those of [`msgp`]. This architecture only chooses the thread that processes a
 //! received packet. Each CPU has a [`WorkStream`]: a bounded queue, and a pinned thread of its own, the *swi*. The
 //! *dispatch policy* decides:
 //! - `direct`: the receive thread processes its packet at once.
@@ -10,18 +10,18 @@
 //!   packet waits in it; otherwise deferred.
 //!
 //! The *CPU selection policy* chooses the stream: by the receive thread (`source`), by the hash of the packet's flow
-//! (`flow`), or the CPU that the protocol says (`cpu`). A packet without a hash goes by its source. A full queue drops the
-//! packet, which is counted. Calls run on the thread of their caller, timers on receive threads.
+//! (`flow`), or the CPU that the protocol names (`cpu`). The source chooses the stream of a packet without a hash. A
+//! full queue drops the packet, which is counted. Calls run on the thread of their caller, timers on receive threads.
 //!
 //! # Order
-//! Each policy sends a flow that one receive queue brings to one stream, and a stream is processed in the order in which
-//! packets were brought: nothing is processed directly beside what waits.
+//! Each policy sends the packets of a flow in one receive queue to one stream, and a stream is processed in the order
+//! of arrival: no packet is processed directly while others wait.
 //!
 //! # What differs from FreeBSD
 //! There packets are handed over before IP, into a queue for each protocol of a stream; here after the checks of IP, into
-//! one queue. CPU *n* is the one of receive queue *n*, modulo their number, wherever the thread that polls it runs. What
-//! was not received as a packet (room in a device, messages for a handler) is never queued, and so never dropped; nor is
-//! what another architecture has left.
+//! one queue. CPU *n* is the one of receive queue *n*, modulo their number, wherever the thread that polls it runs.
+//! Events that are not packets (room in a device, messages for a handler) are never queued, and so never dropped; nor
+//! are events that another architecture has left.
 //!
 //! What may never happen: see [`work_stream`](super::work_stream). A receive thread never waits for a swi.
 
@@ -94,10 +94,10 @@ const fn variant(
     Variant { name, also, about, parameter }
 }
 
-/// Which packets wait, and for which thread.
+/// The packets that wait, and the thread that they wait for.
 pub type NetisrVariant = (DispatchPolicy, CpuPolicy);
 
-/// Which packets wait for the thread of a work stream (`NETISR_DISPATCH_*`).
+/// The packets that wait for the thread of a work stream (`NETISR_DISPATCH_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DispatchPolicy {
     /// None.
@@ -108,7 +108,7 @@ pub enum DispatchPolicy {
     Deferred,
 }
 
-/// What chooses the work stream of a packet (`NETISR_POLICY_*`).
+/// The criterion that chooses the work stream of a packet (`NETISR_POLICY_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CpuPolicy {
     /// The receive thread.
@@ -156,7 +156,7 @@ pub fn new<P: Platform>(
 }
 
 impl<P: Platform> NetisrInner<P> {
-    /// The stream of a packet that the thread of CPU `here` brings.
+    /// The stream of a packet that the thread of CPU `here` has received.
     #[inline]
     fn stream_of(&self, packet: &Ingress, here: usize) -> usize {
         let hash = match self.policy {
@@ -178,7 +178,7 @@ impl<P: Platform> NetisrInner<P> {
         }
     }
 
-    /// Processes what waits in a stream, until nothing does or the architecture ends. The swi's work.
+    /// Processes the packets that wait in a stream, until there are none or the architecture ends. The swi's work.
     fn drain(&self, stream: usize) {
         let Some(mut turn) = self.streams[stream].turn() else { return };
         let shared = self.msgp.shared();

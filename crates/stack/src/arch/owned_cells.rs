@@ -1,12 +1,12 @@
 //! The cells that a thread owns because it polls, of all stacks.
 //!
-//! Such a thread may make a call for which it waits: of another thread's cell in the same stack, or of another stack. While
-//! it waits it reads what is sent to every cell that it owns, or two threads could wait for each other for ever: one owns a
-//! cell of stack A and calls stack B, the other one owns a cell of stack B and calls stack A.
+//! Such a thread may make a call for which it waits: of another thread's cell in the same stack, or of another stack.
+//! While it waits, it reads the messages to every cell that it owns. Otherwise two threads could wait for each other
+//! for ever: one owns a cell of stack A and calls stack B, the other one owns a cell of stack B and calls stack A.
 //!
 //! A thread that becomes an owner enters the cell's stack into a list of its own ([`own`]), and a thread that waits goes
-//! through its list ([`answer_of`]). An entry may outlast the ownership: a stack of which the thread owns nothing has
-//! nothing for it to read. Threads of a simulated machine and of a model share one list, and each reads its own cells only.
+//! through its list ([`answer_of`]). An entry may outlast the ownership: a stack without a cell of the thread has no
+//! messages for it. Threads of a simulated machine and of a model share one list, and each reads its own cells only.
 //!
 //! What may never happen: a thread asleep for an answer with mail in a cell that it owns.
 
@@ -30,7 +30,7 @@ pub trait OwnedCells: Send + Sync {
     /// The calling thread waits where it waited before.
     fn wait_again(&self, before: Waits);
 
-    /// Runs what was sent to the cells of the calling thread. True: there was something. It does not wait: while the
+    /// Runs the messages to the cells of the calling thread. True: there was something. It does not wait: while the
     /// stack's state moves to another architecture there is nothing to run.
     fn read_mail(&self) -> bool;
 }
@@ -49,19 +49,19 @@ pub fn own(cells: &Weak<dyn OwnedCells>) {
     });
 }
 
-/// What the calling thread may own something of. The list is free again when this returns: what the thread then runs may
-/// use it.
+/// The stacks in which the calling thread may own a cell. The list is free again when this returns, because the
+/// messages that the thread then runs may use it.
 fn owned() -> Vec<Arc<dyn OwnedCells>> {
     OWNED.with_borrow(|owned| owned.iter().filter_map(Weak::upgrade).collect())
 }
 
-/// Runs what was sent to all cells of the calling thread. True: there was something.
+/// Runs the messages to all cells of the calling thread. True: there was something.
 pub fn read_mail() -> bool {
     // All of them, also after the first that had something.
     owned().iter().filter(|cells| cells.read_mail()).count() > 0
 }
 
-/// Waits for the answer, and meanwhile runs what is sent to all cells of the calling thread.
+/// Waits for the answer, and meanwhile runs the messages to all cells of the calling thread.
 pub fn answer_of<P: Platform>(slot: &Arc<ReplySlot<P>>) -> Reply {
     let owned = owned();
     let interrupt: Arc<dyn Interrupt> = slot.clone();

@@ -2,15 +2,15 @@
 //!
 //! A thread that polls becomes the owner of a cell, and stays that until it rests. For the owner an event or a call is a
 //! plain function call. A call by any other thread is put into the cell's mailbox, the polling thread is woken, and the
-//! caller sleeps until the answer is there. A cell without an owner is used by whichever thread needs it, and released at
-//! once: the owner should be the thread that polls the devices, not the one that sets the stack up.
+//! caller sleeps until the answer is there. Any thread may use a cell without an owner, and releases it at once: the
+//! owner should be the thread that polls the devices, not the one that sets the stack up.
 //!
-//! The architectures of this kind differ in what one cell is to the stack ([`Domain`]): all of it ([`up`](super::up)), or
-//! what one receive thread polls ([`shared_nothing`](super::shared_nothing)).
+//! The architectures of this kind differ in the part of the stack that one cell covers ([`Domain`]): all of it
+//! ([`up`](super::up)), or the flows that one receive thread polls ([`shared_nothing`](super::shared_nothing)).
 //!
-//! What may never happen: mail in a cell's mailbox while its owner sleeps, or while it has no owner and no thread is about
-//! to look; two owners that wait for each other (a thread that waits for an answer reads what is sent to all cells that it
-//! owns, see [`owned_cells`]).
+//! What may never happen: mail in a cell's mailbox while its owner sleeps, or while it has no owner and no thread is
+//! about to check it; two owners that wait for each other (a thread that waits for an answer reads the messages to all
+//! cells that it owns, see [`owned_cells`]).
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ use crate::place::Cell;
 /// The index of no thread. It differs from the value that stands for a thread without an index.
 const NO_THREAD: usize = usize::MAX - 1;
 
-/// What a polled cell is to the stack. All methods may be called by any thread.
+/// The part of the stack that a polled cell covers. All methods may be called by any thread.
 pub trait Domain<P: Platform>: Send + Sync + 'static {
     /// The cell is the whole stack: its owner alone uses the tables of IP, and the hash of a flow is ignored.
     const WHOLE: bool;
@@ -37,7 +37,7 @@ pub trait Domain<P: Platform>: Send + Sync + 'static {
     /// Whether the calling thread, which polls, may become the owner of a cell that has none.
     fn is_polled_here(&self) -> bool;
 
-    /// The calling thread has become the owner: it claims what it then uses without a lock.
+    /// The calling thread has become the owner: it claims the tables and queues that it will use without a lock.
     fn claim(&self);
 
     /// The calling thread, the owner, ends these claims.
@@ -137,7 +137,7 @@ impl<P: Platform, D: Domain<P>> PolledCell<P, D> {
         self.mailbox.has_message() && self.cell.owner().is_none() && self.cell.bind_here().is_ok()
     }
 
-    /// The owner runs what other threads have sent. True: there was something.
+    /// The owner runs the messages of other threads. True: there were some.
     fn drain(&self, hub: &Hub<P>, now: Time) -> bool {
         let mut ran = false;
         // Usually empty: one load.
@@ -168,7 +168,7 @@ impl<P: Platform, D: Domain<P>> PolledCell<P, D> {
         self.owner.load(Ordering::Relaxed) == P::known_thread_index()
     }
 
-    /// When the cell, which the calling thread owns, next has a timer due.
+    /// The next deadline of the cell, which the calling thread owns.
     fn next_timer(&self) -> u64 {
         self.cell.borrow_mine().map_or(u64::MAX, |cell| cell.deadline_nanos())
     }

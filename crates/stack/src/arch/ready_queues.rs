@@ -21,7 +21,7 @@ struct CoreQueue<T, P: Platform> {
 }
 
 impl<T, P: Platform> ReadyQueues<T, P> {
-    /// Empty queues of so many cores, at least one; a lock of this kind guards each.
+    /// Empty queues of this many cores, at least one; a lock of this kind guards each.
     pub fn new(kind: LockKind, cores: usize) -> Self {
         let queue = |_| {
             let ready = Lock::new(kind, LockClass::Handoff, VecDeque::new());
@@ -30,24 +30,24 @@ impl<T, P: Platform> ReadyQueues<T, P> {
         ReadyQueues((0..cores.max(1)).map(queue).collect())
     }
 
-    /// How many cores there are.
+    /// The number of cores.
     pub fn cores(&self) -> usize {
         self.0.len()
     }
 
-    /// How many connections wait in the queue of a core. A hint, where other threads add and take.
+    /// The number of connections that wait in the queue of a core. A hint, where other threads add and take.
     #[inline]
     pub fn length(&self, core: usize) -> usize {
         self.0[core].length.load(Ordering::Acquire)
     }
 
-    /// Whether no connection waits. A hint likewise.
+    /// Whether no connection waits. Only a hint, too.
     #[inline]
     pub fn is_empty(&self) -> bool {
         (0..self.cores()).all(|core| self.length(core) == 0)
     }
 
-    /// A connection waits from now on. The caller sees to it that its home core looks.
+    /// A connection waits from now on. The caller ensures that its home core checks the queue.
     pub fn add(&self, home: usize, connection: T) {
         let queue = &self.0[home];
         let mut ready = queue.ready.lock();
@@ -101,7 +101,7 @@ mod tests {
         assert_eq!((queues.steal(1), queues.steal(1), queues.is_empty()), (Some(4), None, true));
     }
 
-    /// A thief goes on where a queue is in use.
+    /// A thief skips a queue that is in use.
     #[test]
     fn a_thief_does_not_wait_for_a_queue() {
         let queues = ReadyQueues::<u32, Real>::new(LockKind::Blocking, 3);

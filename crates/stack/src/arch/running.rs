@@ -11,7 +11,7 @@ use super::select::Architecture;
 
 /// The architecture that a stack has now.
 pub struct Running<P: Platform> {
-    /// What runs.
+    /// The running architecture.
     pub active: Arc<dyn RunningArchitecture<P>>,
     /// Its name.
     pub arch: Architecture,

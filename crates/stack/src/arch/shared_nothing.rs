@@ -6,13 +6,13 @@
 //! so each core answers the SYNs that it receives. An active open prefers local ports whose flow is received by the core
 //! that opens ([`StackConfig::homing`](crate::StackConfig::homing)), and whose cell that core owns.
 //!
-//! What concerns another core's cell goes to it as a message, by a ring: a call on its connection, a segment that a
-//! device has brought to the wrong core, a change of the listeners. A core that waits for the answer reads its own
+//! Work for another core's cell is sent to that core as a message, by a ring: a call on its connection, a segment that
+//! a device has brought to the wrong core, a change of the listeners. A core that waits for the answer reads its own
 //! messages meanwhile, those of all stacks that it polls, or two cores that call each other would wait for ever. The
 //! tables of IP are the stack's, behind locks; a connection caches its route, so that its segments use none of them.
 //!
-//! There are as many cells as receive threads, whatever the number of CPUs: nobody would poll another one. The cell of a
-//! receive thread that has ended passes to the next that polls.
+//! There are as many cells as receive threads, whatever the number of CPUs: no thread would poll another one. The cell
+//! of a receive thread that has ended passes to the next that polls.
 
 use std::sync::Arc;
 

@@ -2,23 +2,25 @@
 //! section 3.3).
 //!
 //! # Model
-//! Connections, tables and locks are those of [`msgp`]. The receive thread of a CPU does what a hardware interrupt handler does:
-//! at each interrupt of its device it takes a bounded number of frames from the receive queue, puts them into the bounded queue of
-//! its CPU, and wakes the CPU's *soft-interrupt thread*. That thread does all work of the protocols, one frame after the other. What
-//! exceeds the queue is dropped and counted; what exceeds the bound stays in the device, and is lost there at no cost if more comes
-//! than can be processed. `softint:N` takes N frames, `softint:all` all that there are: the handler then takes the CPU from the
-//! threads that have to process them, and drops what it has taken (receive livelock; Mogul and Ramakrishnan 1997).
+//! Connections, tables and locks are those of [`msgp`]. The receive thread of a CPU acts like a hardware interrupt
+//! handler: at each interrupt of its device it takes a bounded number of frames from the receive queue, puts them into
+//! the bounded queue of its CPU, and wakes the CPU's *soft-interrupt thread*. That thread does all work of the
+//! protocols, one frame after the other. Frames for which the queue has no space are dropped and counted. Frames beyond
+//! the bound stay in the device, and are lost there at no cost if more arrive than can be processed. `softint:N` takes
+//! N frames, `softint:all` all frames in the ring: the handler then takes the CPU from the threads that must process
+//! them, and drops the frames that it has taken (receive livelock; Mogul and Ramakrishnan 1997).
 //!
-//! With `+polling` there is no hard handler: the thread that polls a CPU's queue is its soft-interrupt thread. It takes a
-//! bounded number of frames, carries them to the end, and lets other threads run before it polls again (Linux: NAPI).
+//! With `+polling` there is no hard handler: the thread that polls a CPU's queue is its soft-interrupt thread. It takes
+//! a bounded number of frames, processes them completely, and lets other threads run before it polls again (Linux:
+//! NAPI).
 //!
 //! # Order
 //! The frames of a receive queue go to one thread, in the order of arrival.
 //!
 //! # What differs from NetBSD
-//! CPU *n* is the one of driver *n*, modulo their number, wherever the receive thread runs. A receive thread has no priority over
-//! others but on a simulated machine. Callers transmit what they send, there the soft-interrupt thread does. Timers and loopback
-//! packets are run by receive threads.
+//! CPU *n* is the one of driver *n*, modulo their number, wherever the receive thread runs. A receive thread has
+//! priority over others only on a simulated machine. Callers transmit their own segments; in NetBSD the soft-interrupt
+//! thread does. Timers and loopback packets are run by receive threads.
 //!
 //! The threads and queues are in [`frame_workers`](super::frame_workers) and [`frame_input`](super::frame_input). What may never
 //! happen: a hard handler processes a frame, or waits for the soft-interrupt thread; two threads process frames of one queue.
@@ -100,7 +102,7 @@ const fn variant(
     Variant { name, also, about, parameter }
 }
 
-/// How many frames are taken at once, and by which thread.
+/// The number of frames taken at once, and the thread that takes them.
 pub type SoftintVariant = (FrameBound, ReceiveMode);
 
 /// Which thread takes frames from the device.

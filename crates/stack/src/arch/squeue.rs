@@ -96,7 +96,7 @@ pub const DECLARATION: Declaration<Mode> = Declaration {
     }],
 };
 
-/// How the thread that brings an event uses the queue.
+/// How the thread that posts an event uses the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// Queue asynchronous events and leave them to the worker (`SQ_FILL`).

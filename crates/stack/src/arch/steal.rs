@@ -2,24 +2,26 @@
 //!
 //! # Model
 //! A core is a receive thread. It runs the segments that it receives, on connections that threads own in turn
-//! ([`backlog`]). A connection with something for its handler is *ready*: it waits in the queue of its home
-//! core, which is chosen by the hash of its flow, as the device chooses the receive queue. After each batch a core runs the
-//! handlers of the connections that wait in its own queue then, one after the other. A core that finds none there takes one
-//! connection from another core's queue, and runs its handler. So a connection waits for the handlers of others only while
-//! every core runs one.
+//! ([`backlog`]). A connection whose handler has work is *ready*: it waits in the queue of its home core, which is
+//! chosen by the hash of its flow, as the device chooses the receive queue. After each batch a core runs the handlers
+//! of the connections that wait in its own queue then, one after the other. A core that finds none there takes one
+//! connection from another core's queue, and runs its handler. So a connection waits for the handlers of others only
+//! while every core runs one.
 //!
 //! # Order
-//! One thread at a time runs a connection's handler, and takes what has arrived in the order of the stream. What arrives
+//! One thread at a time runs a connection's handler, and takes the data in the order of the stream. Data that arrives
 //! meanwhile makes the connection ready again: it goes to the end of its home core's queue.
 //!
 //! # What differs from ZygOS
-//! There only the home core runs TCP: a thief sends the calls that the handler made back, and interrupts a home core that is
-//! in a handler while packets wait for it. Here the thief makes these calls itself, as the connection's owner, so that the
-//! home core leaves a segment in the connection's backlog meanwhile; and packets in the device's queue of a core that runs a
-//! handler wait until that returns. Cores that are idle sleep; one is woken where a core has more ready connections than the
-//! one that it runs. Users without handlers make their calls on their own threads, as under `backlog`.
+//! In ZygOS only the home core runs TCP: a thief sends the handler's calls back to it, and interrupts a home core that
+//! runs a handler while packets wait for it. Here the thief makes these calls itself, as the connection's owner, so
+//! that the home core leaves a segment in the connection's backlog meanwhile; and packets in the device's queue of a
+//! core that runs a handler wait until that returns. Cores that are idle sleep; one is woken where a core has more
+//! ready connections than the one that it runs. Users without handlers make their calls on their own threads, as under
+//! `backlog`.
 //!
-//! What may never happen: two threads run one connection's handler; a connection is ready, and no core is about to look.
+//! What may never happen: two threads run one connection's handler; a connection is ready, and no core is about to
+//! check its queue.
 
 use std::sync::Arc;
 
@@ -193,7 +195,7 @@ impl<P: Platform> RunningArchitecture<P> for Steal<P> {
         self.msgp.trim()
     }
 
-    /// Any core may take what waits.
+    /// Any core may take the waiting connections.
     fn next_deadline(&self) -> Option<Time> {
         if self.msgp.dispatch().queues.is_empty() { self.msgp.next_deadline() } else { Some(Time::from_nanos(0)) }
     }
@@ -204,7 +206,7 @@ impl<P: Platform> RunningArchitecture<P> for Steal<P> {
 
     fn dissolve(&self) -> Result<Contents<P>, NotAtRest> {
         let mut contents = self.msgp.dissolve()?;
-        // What the handlers have not been told moves with them.
+        // Events that the handlers have not received move with them.
         let queues = &self.msgp.dispatch().queues;
         let ready = (0..queues.cores()).flat_map(|core| std::iter::from_fn(move || queues.take(core)));
         contents.messages.extend(ready.map(|target| CellMessage::Ingress(Ingress::Posted(target))));

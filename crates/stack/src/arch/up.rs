@@ -1,8 +1,8 @@
 //! One thread, no lock (Willmann's UP).
 //!
 //! The stack is one cell, which belongs to the thread that polls ([`PolledCell`]). The thread that first ticks owns the stack
-//! from then on, with the transmit queues and the tables of IP. A call by any other thread costs what a message costs, and
-//! the one-thread rule holds.
+//! from then on, with the transmit queues and the tables of IP. A call by any other thread costs a message, and the
+//! one-thread rule holds.
 
 use std::sync::Arc;
 

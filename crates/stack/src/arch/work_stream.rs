@@ -1,15 +1,15 @@
 //! A work stream: packets that wait in a bounded queue, and one thread at a time that processes them.
 //!
-//! FreeBSD has one for each CPU (`netisr_workstream`), with three flags. RUNNING: its own thread (the *swi*) processes what
-//! has waited. DISPATCHING: the thread that brought a packet processes it directly. SCHEDULED: the swi has been woken and
-//! has not begun. The first two are one flag here, and the third is a queue that is not empty and that no thread
-//! processes.
+//! FreeBSD has one for each CPU (`netisr_workstream`), with three flags. RUNNING: its own thread (the *swi*) processes
+//! the waiting packets. DISPATCHING: the thread that received a packet processes it directly. SCHEDULED: the swi has
+//! been woken and has not begun. The first two are one flag here, and the third is a queue that is not empty and that
+//! no thread processes.
 //!
-//! A thread processes a packet directly only where none of the three holds, and keeps the swi out meanwhile. The swi takes
-//! all that waits at once, so that up to twice the bound may be in the stream. What is brought while a packet is processed
-//! directly is left to the swi.
+//! A thread processes a packet directly only where none of the three holds, and keeps the swi out meanwhile. The swi
+//! takes all waiting packets at once, so that up to twice the bound may be in the stream. Packets that arrive while
+//! another is processed directly are left to the swi.
 //!
-//! What may never happen: two threads process packets of one stream; a packet overtakes one that was brought earlier;
+//! What may never happen: two threads process packets of one stream; a packet overtakes one that was received earlier;
 //! packets wait, no thread processes the stream, and none is about to wake the swi.
 
 use std::collections::VecDeque;
@@ -56,8 +56,8 @@ impl<T, P: Platform> WorkStream<T, P> {
         Ok(!state.processed)
     }
 
-    /// The calling thread processes a packet that it brings, until it drops the value. `None`: another thread processes the
-    /// stream, or packets wait.
+    /// The calling thread processes a packet that it has received, until it drops the value. `None`: another thread
+    /// processes the stream, or packets wait.
     pub fn dispatch(&self) -> Option<Processing<'_, T, P>> {
         let mut state = self.state.lock();
         if (state.processed || !state.waiting.is_empty()) && !P::makes(PlantedMistake::DirectDespiteWork) {
@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(turn.taken, [5, 6, 7]);
     }
 
-    /// What a panic leaves is processed in its order, and the swi is woken for it.
+    /// The packets that a panic leaves are processed in their order, and the swi is woken for them.
     #[test]
     fn packets_that_were_taken_and_not_processed_wait_again() {
         let stream = stream();

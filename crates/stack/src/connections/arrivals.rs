@@ -81,7 +81,7 @@ pub trait Arrivals: Place {
     #[cold]
     fn recycled(&mut self, mut arrival: ArrivingSegment, now: Time, deferred: &mut DeferredEffects<Self::Platform>) {
         let Some(segment) = &arrival.segment else { return };
-        // Releases what the look-up keeps locked: the next look-up takes it again.
+        // Releases the lock that the look-up keeps: the next look-up takes it again.
         match self.find(&segment.tuple, arrival.hash).map(drop) {
             Err(missing) => self.unmatched(&mut arrival, missing, now, deferred),
             Ok(()) => self.appeared(&mut arrival, now, deferred),

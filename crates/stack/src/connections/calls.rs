@@ -55,7 +55,8 @@ pub trait Calls: Place {
         closed.map_or(Reply::Gone, |()| Reply::Done)
     }
 
-    /// SEND: one of the two most frequent calls. What was not taken stays in `event`. `None`: the connection is gone.
+    /// SEND: one of the two most frequent calls. Data that was not taken stays in `event`. `None`: the connection is
+    /// gone.
     #[inline(never)]
     fn send(
         &mut self,

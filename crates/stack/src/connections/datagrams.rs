@@ -1,9 +1,8 @@
 //! Events of datagram sockets: a datagram or an ICMP error arrives, a user calls.
 //!
 //! A socket has a home, chosen by its port ([`UdpName::home`](crate::flow::UdpName::home)): the place that keeps its
-//! PCB, to which datagrams for the port are brought and calls are made. A queue of datagrams has one consuming end, so
-//! replicas in every cell would all need access to it. With a home it is used like a connection, without a lock of its
-//! own.
+//! PCB, to which datagrams for the port and calls are passed. A queue of datagrams has one consuming end, so replicas
+//! in every cell would all need access to it. With a home it is used like a connection, without a lock of its own.
 
 use std::net::{IpAddr, SocketAddr};
 

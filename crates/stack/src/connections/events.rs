@@ -119,7 +119,7 @@ pub trait Events: Place {
         }
     }
 
-    /// Applies what the event changes in the table, the listener or the cache of destinations.
+    /// Applies the event's changes to the table, the listener or the cache of destinations.
     #[inline(never)]
     fn change(&mut self, id: &Self::Id, effects: Effects, now: Time, deferred: &mut DeferredEffects<Self::Platform>) {
         match effects.table {

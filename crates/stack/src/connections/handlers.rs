@@ -32,7 +32,7 @@ pub trait HandledConnections: Place {
         }
     }
 
-    /// The connection has this handler from now on, which is told what has happened so far.
+    /// The connection has this handler from now on, which is called for all earlier events.
     #[cold]
     fn give_handler(
         &mut self,
@@ -44,7 +44,7 @@ pub trait HandledConnections: Place {
         let Some(socket) = self.socket(id) else { return };
         self.keep_handler(id, handler);
         socket.ready.hand_over();
-        // Read after the handler was installed: what rises later comes to the handler by itself.
+        // Read after the handler was installed: bits that rise later call the handler anyway.
         let level = socket.ready.get();
         self.run_contained(id, Self::Held::default(), CallHandler(level), now, deferred);
     }
@@ -61,7 +61,7 @@ pub trait HandledConnections: Place {
 impl<L: Events> HandledConnections for L {}
 
 /// An event that changes nothing: the connection's handler is called, with these bits besides. A bit that no connection
-/// raises by itself stands for the call, so that it takes the way of all others.
+/// raises itself represents the call, so that it is processed like all others.
 struct CallHandler(Readiness);
 
 impl TcpEvent for CallHandler {

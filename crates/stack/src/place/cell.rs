@@ -55,8 +55,8 @@ pub struct Cell<P: Platform> {
 }
 
 impl<P: Platform> Cell<P> {
-    /// An empty cell over the stack's slab. `writers`: `Writers::One` if only the thread that uses the cell changes what it
-    /// publishes, that is, if its connections have no channels.
+    /// An empty cell over the stack's slab. `writers`: `Writers::One` if only the thread that uses the cell changes its
+    /// published state, that is, if its connections have no channels.
     pub fn new(shared: &Arc<Shared<P>>, slab: &Arc<Connections<P>>, writers: Writers) -> Self {
         Cell {
             shared: shared.clone(),
@@ -90,7 +90,7 @@ impl<P: Platform> Cell<P> {
 type Around<'a, P> = (&'a Shared<P>, &'a Counters, &'a account::AccountEntry<P>, Writers);
 
 /// Runs an event on a connection of a cell. If the connection has a handler (in `handler`, by its slot), that is called
-/// before the segments leave, and what it sends joins them.
+/// before the segments leave, and its data leaves with them.
 #[inline(always)]
 fn work<P: Platform, E: TcpEvent>(
     connection: &mut Connection<P>,
@@ -127,7 +127,7 @@ fn work<P: Platform, E: TcpEvent>(
     (reply, effects)
 }
 
-/// Uses a datagram socket of a cell, and enters what its queue has grown by.
+/// Uses a datagram socket of a cell, and enters the growth of its queue.
 #[inline(always)]
 fn hold<P: Platform, R>(
     Bound { socket, pcb: datagrams }: &mut Bound<StoredUdpPcb, P>,

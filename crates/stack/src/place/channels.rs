@@ -1,7 +1,7 @@
-//! The owners' ends of the channels of a cell's connections, and what the owner does for them.
+//! The owners' ends of the channels of a cell's connections, and the owner's work for them.
 //!
 //! A connection with a channel that is touched by a message is listed. At the end of the batch each listed channel is
-//! served once: what the connection has received goes into the ring, and the room in its send buffer is granted.
+//! served once: received data goes into the ring, and the room in the send buffer is granted.
 
 use std::sync::Arc;
 
@@ -71,7 +71,7 @@ impl<P: Platform> Cell<P> {
         self.channels.list(key.slot);
     }
 
-    /// A message concerns this connection.
+    /// A message is for this connection.
     #[inline]
     pub(crate) fn touch(&mut self, key: Key) {
         if !self.channels.is_unused() {
@@ -113,7 +113,7 @@ impl<P: Platform> Cell<P> {
         if self.channels.at(target.key.slot).is_some() {
             self.touch(target.key);
             match call {
-                // What was received before the call is in the ring after it, and the user takes it from there first.
+                // Data received before the call is in the ring after it, and the user takes it from there first.
                 Call::Receive(_) if self.delivers(target.key, now, deferred) => {
                     return Reply::Received(Err(tcp::Error::WouldBlock));
                 }
@@ -135,7 +135,7 @@ impl<P: Platform> Cell<P> {
         reply
     }
 
-    /// Puts what there is into the ring of a connection. True: the ring has something.
+    /// Puts the received data into the ring of a connection. True: the ring has something.
     fn delivers(&mut self, key: Key, now: Time, deferred: &mut DeferredEffects<P>) -> bool {
         let end = self.channels.ends.get_mut(key.slot as usize).and_then(Option::take);
         let Some(mut end) = end else { return false };
@@ -171,7 +171,7 @@ impl<P: Platform> Cell<P> {
             put = true;
         }
         if end.clamped {
-            // What the user takes before it sees the request is counted here, and it tells of what it takes later.
+            // Data that the user takes before it sees the request is counted here; it reports data that it takes later.
             end.be_told();
             let bytes = end.unread();
             self.run_contained(&slot, (), tcp::ReportUnread { bytes }, now, deferred);
@@ -187,9 +187,9 @@ impl<P: Platform> Cell<P> {
         }
     }
 
-    /// The cell is about to be dissolved: users make calls from now on. Returns the connections that had channels. What
-    /// is in a ring counts as read, because nobody will be told when it has been; and the user of a ring may sleep,
-    /// although the connection has data that waits for room there: it has to look again after the switch.
+    /// The cell is about to be dissolved: users make calls from now on. Returns the connections that had channels. Data
+    /// in a ring counts as read, because no one will report when it has been read. The user of a ring may sleep
+    /// although the connection has data that waits for room in the ring, so it must check again after the switch.
     pub(crate) fn end_channels(&mut self, now: Time, deferred: &mut DeferredEffects<P>) -> Vec<Arc<TcpSocket<P>>> {
         let ends = std::mem::replace(&mut self.channels, Channels::new()).ends.into_iter().flatten();
         let mut ended = Vec::new();

@@ -20,7 +20,8 @@ use crate::table::index::{Index, VacantEntry};
 use crate::timers::TimerPlace;
 
 /// One connection, used by one thread at a time. The fields of look-ups come first, in the cache line in which the slab
-/// stores the owner; what only a transmission and removal touch is in the last line, behind the end of header-out.
+/// stores the owner; fields that only a transmission and the removal touch are in the last line, after the end of
+/// header-out.
 #[repr(C)]
 pub struct Connection<P: Platform> {
     pub(super) flow: Flow,
@@ -71,12 +72,12 @@ impl<P: Platform> OwnedTable<P> {
         OwnedTable { owner: slab.owner(), index: Index::new(secrets) }
     }
 
-    /// How many connections there are.
+    /// The number of connections.
     pub(super) fn len(&self) -> usize {
         self.index.len()
     }
 
-    /// Memory of the table and of its connections, in bytes, without what they point to.
+    /// Memory of the table and of its connections, in bytes, without data behind pointers.
     pub(super) fn footprint(&self) -> usize {
         self.len() * Connections::<P>::ENTRY + self.index.footprint()
     }
@@ -88,7 +89,7 @@ impl<P: Platform> OwnedTable<P> {
         slots
     }
 
-    /// The slot of the connection of `tuple`, which hashes to this flow hash; or what [`OwnedTable::insert`] needs.
+    /// The slot of the connection of `tuple`, which hashes to this flow hash; or the value for [`OwnedTable::insert`].
     #[inline(always)]
     pub(super) fn find(&mut self, tuple: &FourTuple, flow_hash: u32) -> Result<u32, VacantEntry> {
         let OwnedTable { owner, index } = self;
@@ -121,8 +122,8 @@ impl<P: Platform> OwnedTable<P> {
         index.insert(slot, flow_hash, hash, |other| owner.get(other).map_or(hash, |other| other.hash));
     }
 
-    /// Gives back the memory that a peak has left behind. That of free entries goes to the slab, to which this announces
-    /// that the cell looks at none of them now.
+    /// Gives back the memory that a peak has left behind. That of free entries goes to the slab, to which this
+    /// announces that the cell accesses none of them now.
     pub(super) fn trim(&mut self) {
         let OwnedTable { owner, index } = self;
         index.trim(|slot| owner.get(slot).map(|connection| connection.hash));

@@ -4,7 +4,7 @@
 //! nothing is copied. (Parts behind locks of their own are the exception: see [`SharedPcb`](super::pcb::SharedPcb).)
 //! Entries of wheels keep their deadlines, half-open connections their order, queued messages theirs.
 //!
-//! What may never happen: a connection in two contents, or one that is dropped on the way.
+//! What may never happen: a connection in two contents, or one that is dropped during the move.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,13 +31,13 @@ pub struct Contents<P: Platform> {
     pub slab: Arc<Connections<P>>,
     /// Messages to cells that have not been run, in order.
     pub messages: Vec<CellMessage<P>>,
-    /// Connections with channels, which have ended: their users look again once the next architecture runs.
+    /// Connections whose channels have ended: their users check again once the next architecture runs.
     pub had_channels: Vec<Arc<TcpSocket<P>>>,
     /// Sums of the counters.
     pub counted: CounterSnapshot,
     pub(super) connections: Vec<MovingConnection<P>>,
     pub(super) half_open: Vec<handshakes::MovingHandshake<P>>,
-    /// Datagram sockets with what they have queued; those of one port in the order in which they were bound.
+    /// Datagram sockets with their queues; those of one port in the order in which they were bound.
     pub(super) datagrams: Vec<Bound<StoredUdpPcb, P>>,
     /// The sockets of which each cell has a replica.
     pub(super) bound_sockets: BoundSockets<P>,

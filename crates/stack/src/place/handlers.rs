@@ -47,8 +47,8 @@ impl<P: Platform> Handlers<P> {
         self.by_slot.shrink_to(2 * used);
     }
 
-    /// Calls the handler of the connection in `slot`, if it has one still, for what the event has put into `out`. What
-    /// the handler sends joins it.
+    /// Calls the handler of the connection in `slot`, if it has one still, for the bits that the event has put into
+    /// `out`. Data that the handler sends is added to `out`.
     #[cold]
     #[inline(never)]
     pub(super) fn run(

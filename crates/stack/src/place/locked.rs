@@ -258,7 +258,7 @@ impl<P: Platform> Locked<P> {
         Some((found, held))
     }
 
-    /// The mistake: what keeps the connection from being freed is taken after the lock has been released. In memory
+    /// The mistake: the reference that keeps the connection alive is taken after the lock has been released. In memory
     /// without checks the thread would then use a freed connection; here it finds that out.
     #[cold]
     fn look_up_in_two_steps<'a>(

@@ -1,4 +1,4 @@
-//! Where connections are kept: the part of a process architecture that decides what is exclusive.
+//! Storage of connections: the part of a process architecture that defines the unit of exclusion.
 //!
 //! A [`Place`] keeps connections, their table, bound sockets, half-open connections and a timer wheel, and defines how
 //! a thread gets access to one connection. There are two: a [`Cell`], which one thread uses as a whole by `&mut`, and
@@ -48,7 +48,7 @@ pub use locked::{Locked, TablePolicy};
 pub struct Effects {
     /// The connection's earliest deadline.
     pub deadline: Option<Time>,
-    /// What the event learnt about the connection's path.
+    /// The event's information about the connection's path.
     pub path: PathUpdate,
     /// The change for the table.
     pub table: TableChange,
@@ -161,7 +161,7 @@ pub trait Place: Sized {
     type Id: Clone;
     /// A lock that a look-up may keep until the event has processed its acknowledgement (the table lock of FreeBSD 7).
     type Held: Default;
-    /// What a failed look-up passes on to the insertion.
+    /// The value that a failed look-up passes to the insertion.
     type Missing: Copy;
     /// The table of connections by tuple and slot.
     type Table;
@@ -184,7 +184,7 @@ pub trait Place: Sized {
     /// Finds a connection by its tuple.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no such entry.
     fn find(&mut self, tuple: &FourTuple, hash: u32) -> Result<(Self::Id, Self::Held), Self::Missing>;
 
     /// Finds a connection by its name, unless it has gone.
@@ -208,7 +208,7 @@ pub trait Place: Sized {
     /// The user's side of the connection in `slot`.
     fn user(directory: &mut DirectoryOf<Self>, slot: u32) -> Option<Arc<TcpSocket<Self::Platform>>>;
 
-    /// How many connections there are, and the bytes that they and their table take.
+    /// The number of connections, and the bytes that they and their table take.
     fn tally(directory: &DirectoryOf<Self>) -> (usize, usize);
 
     /// Inserts a connection; its socket does not have the key yet.
@@ -309,7 +309,7 @@ pub trait Place: Sized {
     /// The slots of timers that have fired, to be returned to [`Place::recycle`].
     fn expire(&mut self, now: Time) -> Vec<u32>;
 
-    /// Gives back what [`Place::expire`] returned.
+    /// Returns the list from [`Place::expire`], so that its memory is reused.
     fn recycle(&mut self, _due: Vec<u32>) {}
 
     /// Connections with an armed timer.

@@ -1,10 +1,11 @@
-//! A handler that threads run in turn: one takes it out, and what happens meanwhile is left for it.
+//! A handler that threads run in turn: one thread takes it out, and bits that rise meanwhile are left for it.
 //!
-//! It is *ready* while something was left and no thread has it. [`HandlerTurns::leave`] and [`HandlerTurns::put_back`]
-//! report when it becomes ready, each time to one thread, which runs it or has it run. So a ready handler waits in one place,
-//! and one thread at a time has it. Generic over the handler, so that models run it with numbers.
+//! It is *ready* while bits are left for it and no thread has it. [`HandlerTurns::leave`] and
+//! [`HandlerTurns::put_back`] report when it becomes ready, each time to one thread, which runs it or passes it on. So
+//! a ready handler waits in one place, and one thread at a time has it. Generic over the handler, so that models run it
+//! with numbers.
 //!
-//! What may never happen: two threads have the handler; something was left, no thread has it, and none was told.
+//! What may never happen: two threads have the handler; bits were left, no thread has it, and none was notified.
 
 use sync::{Lock, LockClass, LockKind, PlantedMistake, Platform};
 use tcp::Readiness;
@@ -13,13 +14,13 @@ use tcp::Readiness;
 pub struct HandlerTurns<H, P: Platform>(Lock<Turn<H>, P>);
 
 struct Turn<H> {
-    /// `None` while a thread has it, and when it is over.
+    /// `None` while a thread has it, and after its last callback.
     handler: Option<H>,
     left: Readiness,
 }
 
 impl<H, P: Platform> HandlerTurns<H, P> {
-    /// A handler for which nothing was left.
+    /// A handler without bits.
     pub fn new(handler: H) -> Self {
         let turn = Turn { handler: Some(handler), left: Readiness::NONE };
         HandlerTurns(Lock::new(LockKind::Blocking, LockClass::SocketBuffer, turn))
@@ -33,14 +34,14 @@ impl<H, P: Platform> HandlerTurns<H, P> {
         ready
     }
 
-    /// Takes the handler, and what was left for it. `None`: another thread has it, or it is over.
+    /// Takes the handler, and the bits left for it. `None`: another thread has it, or it has ended.
     pub fn take(&self) -> Option<(H, Readiness)> {
         let mut turn = self.0.lock();
         let handler = turn.handler.take()?;
         Some((handler, std::mem::replace(&mut turn.left, Readiness::NONE)))
     }
 
-    /// Ends the calling thread's turn. True: something was left meanwhile, and the handler is ready again.
+    /// Ends the calling thread's turn. True: bits were left meanwhile, and the handler is ready again.
     pub fn put_back(&self, handler: H) -> bool {
         let mut turn = self.0.lock();
         let ready = !turn.left.is_empty();

@@ -53,8 +53,8 @@ impl<P: Platform> CarriesFrames<P> for FrameCarrier<P> {
 }
 
 impl<P: Platform> Driver<P> {
-    /// Finds out how many frames the architecture has it take in a turn, and the input for them, if there is one, which is
-    /// told how frames are carried.
+    /// Reads from the architecture how many frames the driver takes in a turn, and the input for them. If there is an
+    /// input, sets its carrier of frames.
     #[cold]
     pub(super) fn find_input(&mut self) {
         self.bound = self.active.frame_bound();

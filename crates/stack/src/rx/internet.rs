@@ -2,8 +2,8 @@
 //!
 //! These packets read and change the tables of IP (routes, neighbours, fragments, addresses, limits), so they are
 //! processed where the architecture allows that: by the thread that received them, or by the thread that owns the
-//! tables, to which they are sent. What a packet gives rise to (a whole datagram, an error for a connection) is posted
-//! to the architecture once the tables are released.
+//! tables, to which they are sent. The result of a packet (a whole datagram, an error for a connection) is posted to
+//! the architecture once the tables are released.
 
 use std::sync::{Arc, Weak};
 
@@ -22,7 +22,7 @@ use crate::call::{ArrivingDatagram, Ingress};
 use crate::deferred::DeferredEffects;
 use crate::shared::Shared;
 
-/// What is left to do with a packet once the tables of IP have been used.
+/// The remaining work for a packet once the tables of IP have been used.
 enum PacketOutcome {
     /// Nothing.
     Done,
@@ -212,7 +212,7 @@ impl<P: Platform> PacketReceiver<'_, P> {
         PacketOutcome::Done
     }
 
-    /// What acting on an event at an interface needs.
+    /// The parts needed to process an event at an interface.
     fn context<'b>(
         &'b self,
         interface: usize,

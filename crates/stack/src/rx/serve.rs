@@ -1,4 +1,4 @@
-//! The loop of a receive thread, and what it does about a panic.
+//! The loop of a receive thread, and its handling of panics.
 
 use observe::{Counters, DropReason};
 use sync::{Atomic, Ordering, Platform};

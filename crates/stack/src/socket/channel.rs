@@ -1,24 +1,25 @@
-//! A way between a connection's user and the thread that owns the connection, on which neither waits for the other.
+//! A channel between a connection's user and the thread that owns the connection, on which neither waits for the other.
 //!
-//! Under an architecture that sends calls to an owner, each SEND and RECEIVE is a message there and an answer back. A
-//! channel takes both off the way of data:
+//! Under an architecture that sends calls to an owner, each SEND and RECEIVE is a message to the owner and an answer
+//! back. With a channel data needs neither:
 //!
 //! * *Sending*. The owner grants room in the send buffer in advance: a count of bytes that only grows. A user posts data
-//!   up to the grant and does not wait. The data is appended completely ([`tcp::SendPromised`]). What exceeds the grant is
-//!   sent by a call, so that a user is refused, and later told of room, exactly when the connection has none.
-//! * *Receiving*. After each batch the owner takes what the connection has received and puts it into a ring of one
-//!   producer and one consumer, with the end of the stream and the urgent mark in their places. The user takes it from
-//!   there. The ring is short. Data in it counts as not read, and data that finds no room in it stays in the connection:
-//!   where that leaves the peer little window, a user who takes data tells the owner, once for several items.
+//!   up to the grant and does not wait. The data is appended completely ([`tcp::SendPromised`]). Data that exceeds the
+//!   grant is sent by a call, so that a user is refused, and later notified of room, exactly when the connection has
+//!   none.
+//! * *Receiving*. After each batch the owner puts the received data into a ring of one producer and one consumer, with
+//!   the end of the stream and the urgent mark in their places. The user takes it from there. The ring is short. Data
+//!   in it counts as not read, and data that finds no room in it stays in the connection: if that leaves the peer a
+//!   small window, a user that takes data notifies the owner, once for several items.
 //!
 //! Everything else, and every failure, is a call as before: messages of one thread arrive in their order, so a call runs
-//! after the data posted before it. A channel whose owner's end has gone (the connection has ended, or the stack has
-//! changed its architecture) delivers what is in its ring, and then all is called for.
+//! after the data posted before it. A channel whose owner's end is gone (the connection has ended, or the stack has
+//! changed its architecture) delivers the data in its ring; after that the user makes calls.
 //!
-//! What may never happen: data that overtakes data of the ring; the user asleep with an item in the ring; the owner
-//! without news of a ring that has been emptied while the connection has more. Both sides therefore write, fence and
-//! look: the owner puts an item in and then raises readiness, the user clears readiness and then looks into the ring; the
-//! owner says that there is more and then looks for room, the user makes room and then looks whether there is more.
+//! What may never happen: data that overtakes data of the ring; the user asleep with an item in the ring; the owner not
+//! notified of an emptied ring while the connection has more. Both sides therefore write, fence and read: the owner
+//! puts an item in and then raises readiness, the user clears readiness and then checks the ring; the owner announces
+//! more data and then checks for room, the user makes room and then checks the announcement.
 
 #[cfg(test)]
 mod tests;
@@ -44,7 +45,7 @@ struct ChannelWords<P: Platform> {
     attached: P::AtomicBool,
     /// Bytes that may have been posted in all; only grows.
     granted: P::AtomicU64,
-    /// The connection has more data than the ring had room for, or its window is small: the user tells of progress.
+    /// The connection has more data than the ring had room for, or its window is small: the user reports progress.
     more: P::AtomicBool,
     /// Bytes that the user has taken in all. Written by the user.
     taken: P::AtomicU64,
@@ -81,10 +82,10 @@ impl<P: Platform> Taking<P> {
     }
 }
 
-/// What the caller of [`Channel::take`] must do after it has taken data.
+/// The duty of the caller of [`Channel::take`] after it has taken data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
-    /// The owner must be told that the ring has room: the connection has more data.
+    /// The owner must be notified that the ring has room: the connection has more data.
     pub more: bool,
 }
 
@@ -102,7 +103,7 @@ pub struct OwnerEnd<P: Platform> {
     items: Producer<tcp::Received, P>,
     /// Bytes put into the ring.
     put: u64,
-    /// The connection wants to hear of what its user reads.
+    /// The connection must be notified of its user's reads.
     pub(crate) clamped: bool,
     /// Bytes of posted data that were appended.
     appended: u64,
@@ -195,13 +196,13 @@ impl<P: Platform> Channel<P> {
         }
     }
 
-    /// Returns what was reserved and could not be posted.
+    /// Returns reserved room that was not used.
     #[cold]
     pub(crate) fn release(&self, bytes: usize) {
         self.posted.fetch_sub(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Moves about `max` bytes of what is in the ring to `received`, which is empty. An urgent mark, or the end of the
+    /// Moves about `max` bytes of data from the ring to `received`, which is empty. An urgent mark, or the end of the
     /// stream, is in the last item of those taken together. `None`: the ring is empty.
     pub fn take(&self, max: usize, received: &mut tcp::Received) -> Option<Taken> {
         let mut items = self.items.lock();
@@ -226,7 +227,7 @@ impl<P: Platform> Channel<P> {
         Some(Taken { more })
     }
 
-    /// The owner could not be told of room: the next [`Channel::take`] says so again.
+    /// The owner could not be notified of room: the next [`Channel::take`] reports it again.
     pub(crate) fn owe(&self) {
         self.words.more.store(true, Ordering::Release);
     }
@@ -280,7 +281,7 @@ impl<P: Platform> OwnerEnd<P> {
         }
     }
 
-    /// Whether the next item can be put in. If not for lack of room, the user will tell of room.
+    /// Whether the next item can be put in. If there is no room, the user will report when there is.
     pub fn has_room(&mut self) -> bool {
         if self.ended || self.is_open() {
             return !self.ended;
@@ -293,7 +294,7 @@ impl<P: Platform> OwnerEnd<P> {
         self.items.free() > 0 && (self.unread() as u64) < RING_BYTES
     }
 
-    /// The user tells when it has next taken something.
+    /// The user reports when it has next taken data.
     pub(crate) fn be_told(&self) {
         self.words.more.store(true, Ordering::Release);
         P::fence(Ordering::SeqCst);
@@ -304,7 +305,7 @@ impl<P: Platform> OwnerEnd<P> {
         self.put.saturating_sub(self.words.taken.load(Ordering::Acquire)) as usize
     }
 
-    /// Forgets that the user should tell of room: the owner is about to look for itself.
+    /// Cancels the request to report room: the owner is about to check itself.
     pub fn take_back(&self) {
         self.words.more.store(false, Ordering::Relaxed);
     }
@@ -317,7 +318,7 @@ impl<P: Platform> OwnerEnd<P> {
         debug_assert!(put.is_ok(), "only the owner fills the ring, and it has looked");
     }
 
-    /// Orders what was put in before the readiness that is raised next.
+    /// Orders the inserted items before the readiness that is raised next.
     pub fn publish(&self) {
         P::fence(Ordering::SeqCst);
     }
@@ -327,9 +328,9 @@ impl<P: Platform> OwnerEnd<P> {
         self.unread() > 0
     }
 
-    /// Whether the user has taken everything, so that a call may answer for what comes next.
+    /// Whether the user has taken everything, so that a call may return the data that comes next.
     pub(crate) fn is_empty(&self) -> bool {
-        // An item that the user has looked at is not in the ring, and not taken.
+        // An item that the user has examined is neither in the ring nor taken.
         self.items.len_hint() == 0 && self.unread() == 0
     }
 }

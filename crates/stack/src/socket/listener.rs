@@ -183,7 +183,7 @@ impl<P: Platform> ListenerShared<P> {
         self.queue.lock().keys
     }
 
-    /// How many connections may be open early under the stack's `mode`.
+    /// The number of connections that may be open early under the stack's `mode`.
     pub fn fast_open_limit(&self, mode: FastOpenMode) -> usize {
         let limit = self.fast_open.load(Ordering::Relaxed);
         match limit {
@@ -393,7 +393,7 @@ mod tests {
     }
 
     /// Handshakes hold places from their SYN, connections in the queue from the end of their handshake; the limits are
-    /// those that were asked for, and at least 1.
+    /// the requested ones, and at least 1.
     #[test]
     fn the_places_that_are_taken_are_counted() {
         let listener = any();
@@ -436,7 +436,7 @@ mod tests {
         assert!(listener.ready.get().is_empty(), "stale readiness is cleared, or its user would look for ever");
     }
 
-    /// `accept` takes no lock while nobody waits: a listener that is polled does not disturb handshakes.
+    /// `accept` takes no lock while no connection waits, so a listener that is polled does not disturb handshakes.
     #[test]
     fn accepting_from_an_empty_queue_takes_no_lock() {
         let listener = any();
@@ -520,7 +520,7 @@ mod tests {
         Admission::of(SynResponse::HalfOpen { cookie: None }, listener.clone()).expect("it holds a place")
     }
 
-    /// What is held: handshakes, waiting connections, connections that are open early.
+    /// The occupied places: handshakes, waiting connections, connections that are open early.
     fn held(listener: &ListenerShared<Real>) -> (usize, usize, usize) {
         let (half_open, waiting) = listener.occupancy();
         (half_open, waiting, listener.early())

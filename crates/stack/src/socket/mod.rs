@@ -33,7 +33,8 @@ const CONDEMNED: u64 = u64::MAX - 1;
 
 /// The user's side of one TCP connection. Shared by the connection and its handles; any thread.
 ///
-/// What a segment and a call read comes first: a socket lies across two cache lines, and few of them touch both.
+/// The fields that a segment and a call read come first: a socket lies across two cache lines, and few operations touch
+/// both.
 #[repr(C)]
 pub struct TcpSocket<P: Platform> {
     key: P::AtomicU64,

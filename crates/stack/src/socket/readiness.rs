@@ -27,7 +27,7 @@ const WAITING: u32 = 1 << 31;
 const POLLED: u32 = 1 << 30;
 /// The current registration is not the first but the one behind the lock. Never cleared.
 const MOVED: u32 = 1 << 28;
-/// Bits may be set by plain stores: a sleeper has to fence. Never cleared.
+/// Bits may be set by plain stores, so a sleeper must fence. Never cleared.
 const PLAIN: u32 = 1 << 29;
 /// The connection has a handler, which is called instead of waking waiters. Never cleared.
 const HANDLED: u32 = 1 << 27;
@@ -48,7 +48,7 @@ pub trait Pollable<P: Platform>: Send + Sync + 'static {
 /// here, as while the user never gets `WouldBlock`. The thread that clears them next sees the effect of the event,
 /// because the guard of the connection orders the clearing after the event.
 ///
-/// What an edge and a report of it read comes first.
+/// The fields that an edge and its report read come first.
 #[repr(C)]
 pub struct ReadyState<P: Platform> {
     word: P::AtomicU32,
@@ -128,7 +128,7 @@ impl<P: Platform> ReadyState<P> {
         self.level(self.word.load(Ordering::Acquire))
     }
 
-    /// From now on a handler is called for what [`ReadyState::rise`] reports.
+    /// From now on a handler is called for the edges that [`ReadyState::rise`] reports.
     pub(crate) fn hand_over(&self) {
         self.word.fetch_or(HANDLED, Ordering::AcqRel);
     }

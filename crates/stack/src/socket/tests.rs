@@ -1,5 +1,5 @@
-//! What the waiters of sockets are told, step by step, on a platform on which no thread sleeps: what other threads do
-//! while a thread sleeps, or just before it fences, is written in the test. The races proper are left to the models.
+//! Notifications of the waiters of sockets, step by step, on a platform on which no thread sleeps: the test contains
+//! the steps of other threads while a thread sleeps, or just before it fences. The races proper are left to the models.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -27,9 +27,9 @@ struct Scripted;
 type Act = Box<dyn FnOnce()>;
 
 thread_local! {
-    /// What other threads do while this one sleeps, a sleep after another.
+    /// The steps of other threads while this one sleeps, one entry for each sleep.
     static MEANWHILE: RefCell<VecDeque<Act>> = const { RefCell::new(VecDeque::new()) };
-    /// What another thread does just before a heavy fence.
+    /// The step of another thread just before a heavy fence.
     static BEFORE_FENCE: RefCell<Option<Act>> = const { RefCell::new(None) };
     static NOW: Cell<u64> = const { Cell::new(0) };
     /// For how long it was about to sleep, each time.
@@ -76,7 +76,7 @@ impl Platform for Scripted {
     }
 }
 
-/// A descriptor that is none; rings of an armed one are counted.
+/// A fake descriptor; notifications of an armed one are counted.
 struct Bell(<Counted as Platform>::AtomicBool);
 
 impl DoorbellLike for Bell {
@@ -106,7 +106,7 @@ fn meanwhile(act: impl FnOnce() + 'static) {
     MEANWHILE.with_borrow_mut(|acts| acts.push_back(Box::new(act)));
 }
 
-/// What `count` has grown by.
+/// The growth of `count`.
 fn counted(count: &'static std::thread::LocalKey<Cell<usize>>, act: impl FnOnce()) -> usize {
     let before = count.get();
     act();
@@ -288,7 +288,7 @@ fn a_sleep_ends_when_its_time_has_passed_and_not_before() {
     assert_eq!((sleeps(), NOW.get() - start), (vec![millis(5), millis(3)], 5_000_000));
 }
 
-/// One thread sets bits by plain stores, so that a waiter who has marked the word fences before it looks again; where
+/// One thread sets bits by plain stores, so that a waiter that has marked the word fences before it checks again; where
 /// bits are set by read-modify-writes, it needs no fence.
 #[test]
 fn a_waiter_sees_a_bit_that_was_stored_before_its_mark_was_seen() {
@@ -383,7 +383,7 @@ fn a_set_that_replaces_a_watch_hears_every_edge() {
     assert_eq!((events(&set), heard.take()), (vec![(1, READABLE)], vec![]));
 }
 
-/// A watch that panics does not keep the edge from those who are told after it.
+/// A watch that panics does not prevent notification of those after it.
 #[test]
 fn a_panic_of_a_watch_stays_there() {
     struct Panics;

@@ -260,7 +260,7 @@ fn link_of<P: Platform>(ports: &Ports<P>, numbers: &[usize]) -> Result<(Framing,
     Ok((framing, mac, capabilities().map(|capabilities| capabilities.mtu).min().unwrap_or(MTU_WITHOUT_PORT)))
 }
 
-/// An interface, and what keeps its addresses.
+/// An interface, and the owner of its addresses.
 type BuiltInterface<P> = (StackInterface<P>, (Addressing, Box<Autoconf>));
 
 fn build_interface<P: Platform>(

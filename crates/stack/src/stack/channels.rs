@@ -61,7 +61,7 @@ impl<P: Platform> Stack<P> {
         if rest.is_empty() {
             return Some(Ok(posted));
         }
-        // Only the owner knows whether there is room by now, and only it can tell when there is some again.
+        // Only the owner knows whether there is room by now, and only it can report when there is some again.
         send.chunks = rest;
         match self.send(&target, send) {
             Some(Ok(accepted)) => Some(Ok(posted + accepted)),
@@ -79,7 +79,7 @@ impl<P: Platform> Stack<P> {
         event: tcp::Receive,
         received: &mut tcp::Received,
     ) -> Option<Result<(), tcp::Error>> {
-        // The channel does not end between two looks at it.
+        // The channel does not end between two checks of it.
         let _active = self.active();
         loop {
             if self.take_over(channel, socket, event.max, received) {
@@ -102,7 +102,7 @@ impl<P: Platform> Stack<P> {
         }
     }
 
-    /// Takes about `max` bytes of what has been delivered already; false: nothing has.
+    /// Takes about `max` bytes of data that has been delivered already; false: there is none.
     pub fn take_over(
         &self,
         channel: &Channel<P>,

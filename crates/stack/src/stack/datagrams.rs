@@ -113,7 +113,7 @@ impl<P: Platform> Stack<P> {
         true
     }
 
-    /// Unbinds a datagram socket; what is queued is dropped, and the groups that it is in are left.
+    /// Unbinds a datagram socket; queued datagrams are dropped, and its groups are left.
     pub fn unbind_udp(&self, socket: &UdpShared<P>) {
         if let UdpReply::Memberships(memberships) = self.udp(socket, UdpRequest::Memberships)
             && !memberships.is_empty()

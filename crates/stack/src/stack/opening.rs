@@ -179,7 +179,7 @@ impl<P: Platform> Stack<P> {
         data: FirstData<&[u8]>,
     ) -> Result<(Arc<TcpSocket<P>>, usize), ConnectRefused> {
         if let Ok(result) = self.at_tables_here(|| self.connect_here(local, remote, options, data)) {
-            // Looked at where it failed, so that other opens do not pay for it.
+            // Checked only after a failure, so that other opens do not pay for it.
             return result.map_err(|refused| if in_handler::<P>() { ConnectRefused::InHandler } else { refused });
         }
         let (options, data) = (options.clone(), data.into_owned());

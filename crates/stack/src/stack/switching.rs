@@ -1,17 +1,17 @@
 //! Switches a stack in use to another process architecture: the old one is dissolved, and the new one is built from
 //! its contents.
 //!
-//! *In use.* Threads that use the stack wait at the [gate](crate::gate) meanwhile, and no call fails. First callers are
-//! kept outside, and those inside are finished with, by the drivers and the architecture's own threads; then drivers
-//! give up their cells and wait; then the architecture's own threads end, and the state moves. A message that has been
-//! sent and not been run is run by the new architecture, before anybody else enters it.
+//! *In use.* Threads that use the stack wait at the [gate](crate::gate) meanwhile, and no call fails. First new callers
+//! wait outside, and the drivers and the architecture's own threads complete the calls inside; then drivers give up
+//! their cells and wait; then the architecture's own threads end, and the state moves. The new architecture runs
+//! messages that were sent and not run yet, before any other thread enters it.
 //!
 //! *What remains.* Connections stay in place, and their users' names for them remain valid. Listeners, datagram sockets
 //! with their queues, half-open connections, timers, handlers and counters move to the new architecture. Routes,
 //! neighbours, fragments, echo requests and sockets' readiness belong to none, and stay as they are. Only channels end
-//! ([`crate::socket::channel`]): their users make calls from then on, and are told to look whether there is data.
+//! ([`crate::socket::channel`]): their users make calls from then on, and are woken to check for data.
 //!
-//! *What cannot be done* is refused, and nothing has changed then: see [`SwitchRefused`].
+//! *Refusal.* An impossible switch is refused, and nothing has changed then: see [`SwitchRefused`].
 //!
 //! Drivers read the slot ([`Running`]) once per batch, callers at each call: one load. Code that is not inside may still
 //! read an old architecture (a driver that computes how long it may sleep), so each is kept, without its contents,
@@ -86,9 +86,9 @@ impl From<TooManyVersions> for SwitchRefused {
 }
 
 impl<P: Platform> Stack<P> {
-    /// Switches to another architecture while the stack is used: see the head of this file. Returns for how long callers
-    /// had to wait, at most. May be called by any thread that is not inside the stack, and waits for the drivers'
-    /// threads.
+    /// Switches to another architecture while the stack is used: see the head of this file. Returns the longest time
+    /// that a caller may have waited. May be called by any thread that is not inside the stack, and waits for the
+    /// drivers' threads.
     ///
     /// # Errors
     /// See [`SwitchRefused`]; nothing has changed then.

@@ -35,7 +35,7 @@ impl<P: Platform> Stack<P> {
         self.at_tables(move |stack| stack.shared().routes().state(&stated, interface));
     }
 
-    /// Removes a route; `None`: there is none of this name.
+    /// Removes a route; `None`: there is no route of this name.
     pub fn remove_route(&self, named: &RouteName) -> Option<RouteEntry> {
         let named = *named;
         self.at_tables(move |stack| stack.shared().routes().remove(&named)).flatten()

@@ -96,7 +96,7 @@ impl Index {
         Index { slots: HashTable::new(), secrets: secrets.clone(), recent: Recent { places: Vec::new() } }
     }
 
-    /// How many slots are in it.
+    /// The number of slots in it.
     pub fn len(&self) -> usize {
         self.slots.len()
     }
@@ -117,7 +117,7 @@ impl Index {
         self.slots.iter().copied()
     }
 
-    /// The slot that serves `tuple`, which hashes to this flow hash; or what [`Index::insert`] needs. `has` tells
+    /// The slot that serves `tuple`, which hashes to this flow hash; or the value for [`Index::insert`]. `has` returns
     /// whether a slot's entry has that tuple.
     #[inline(always)]
     pub fn find(
@@ -196,7 +196,7 @@ impl Index {
 mod tests {
     use super::*;
 
-    /// Entries in a vector: what the slots of an index name.
+    /// Entries in a vector, as targets of the slots of an index.
     struct Tuples {
         index: Index,
         entries: Vec<Option<(FourTuple, VacantEntry)>>,

@@ -103,7 +103,7 @@ impl<P: Platform> SharedTable<P> {
         SharedTable { slab: slab.clone(), index: Index::new(secrets), connections: Vec::new() }
     }
 
-    /// How many connections there are.
+    /// The number of connections.
     pub(super) fn len(&self) -> usize {
         self.index.len()
     }
@@ -119,7 +119,7 @@ impl<P: Platform> SharedTable<P> {
         self.connections.iter().flatten()
     }
 
-    /// The connection of `tuple`, which hashes to this flow hash; or what [`SharedTable::insert`] needs.
+    /// The connection of `tuple`, which hashes to this flow hash; or the value for [`SharedTable::insert`].
     pub(super) fn find(&mut self, tuple: &FourTuple, flow_hash: u32) -> Result<&Arc<LockedConnection<P>>, VacantEntry> {
         let SharedTable { index, connections, .. } = self;
         let at = |slot: u32| connections.get(slot as usize)?.as_ref();

@@ -1,7 +1,8 @@
 //! Handlers of connections that have locks of their own: run after the guards, by events of their own.
 //!
-//! Two threads may bring events to one handler at once. One takes it out of the connection and runs it; the other leaves
-//! its bits, and the first runs it again ([`HandlerTurns`]), or, as the architecture wants it, has another thread do so.
+//! Two threads may have events for one handler at once. One takes it out of the connection and runs it; the other
+//! leaves its bits, and the first runs it again ([`HandlerTurns`]), or, as the architecture wants it, has another
+//! thread do so.
 
 use observe::Time;
 use sync::Platform;
@@ -22,7 +23,7 @@ use crate::socket::handler::{HandlerState, RunsEvents};
 /// The handler of one connection.
 pub(super) type LockedHandler<P> = HandlerTurns<Box<HandlerState<P>>, P>;
 
-/// Takes the handler of a connection that no thread is inside, with what was left for it.
+/// Takes the handler of a connection, if no thread runs it, with the bits left for it.
 pub(super) fn take<P: Platform>(connection: &LockedConnection<P>) -> Option<Box<HandlerState<P>>> {
     let (mut handler, left) = connection.handler.get()?.take()?;
     handler.owe(left);

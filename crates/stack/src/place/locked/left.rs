@@ -1,5 +1,5 @@
-//! Connections that threads own in turn ([`LockPlan::Backlog`](super::LockPlan)): what is left for an owner, how much
-//! may be, and what the owner does with it.
+//! Connections that threads own in turn ([`LockPlan::Backlog`](super::LockPlan)): the events left for an owner, their
+//! limit, and their processing by the owner.
 //!
 //! Called by [`Locked`](super::Locked) before an event that no caller waits for, and after each event. What may never
 //! happen: effects are performed while the connection is owned, because performing them may run an event on it.
@@ -23,7 +23,7 @@ use crate::deferred::DeferredEffects;
 /// Room in a backlog beyond the largest receive buffer, in bytes: acknowledgements, and segments out of order (Linux:
 /// `LIMIT_MIN_OVERHEAD`, 64 KiB).
 const ROOM_BESIDE_THE_BUFFER: usize = 64 << 10;
-/// What a segment takes of the room besides its data, in bytes, so that segments without data are bounded too.
+/// Cost of a segment besides its data, in bytes, so that segments without data are bounded, too.
 const OVERHEAD: usize = 256;
 
 /// An event that was left for the owner of its connection, and when it arrived.
@@ -43,7 +43,7 @@ pub type OwnedConnection<P> = Backlogged<Detached<Connection<P>, P>, LeftEvent, 
 /// The calling thread's ownership of one.
 pub(super) type ConnectionOwnership<'a, P> = Ownership<'a, Detached<Connection<P>, P>, LeftEvent, P>;
 
-/// What remains of an event that was left, once the connection is free.
+/// The rest of the work for an event that was left, once the connection is free.
 struct Remains {
     at: Time,
     effects: Option<Effects>,
@@ -94,7 +94,7 @@ impl<P: Platform> Locked<P> {
         self.left.load(Ordering::Acquire) == 0
     }
 
-    /// The calling thread has run its event: it runs what was left meanwhile, lets go of the connection, and performs
+    /// The calling thread has run its event: it runs the events left meanwhile, releases the connection, and performs
     /// the effects.
     #[inline(always)]
     pub(super) fn let_go(

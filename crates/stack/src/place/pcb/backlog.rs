@@ -1,17 +1,17 @@
-//! A value with one owner at a time, and a bounded backlog of what arrived for it meanwhile (Linux: `lock_sock`,
+//! A value with one owner at a time, and a bounded backlog of work that arrived for it meanwhile (Linux: `lock_sock`,
 //! `sk_add_backlog`, `release_sock`).
 //!
 //! A small lock, the *gate*, guards the backlog. The ownership ([`ThreadOwned`]) passes from thread to thread under it
 //! and lasts longer: the owner works without any lock. A thread with work that another waits for sleeps until the value
 //! is free ([`Backlogged::own`]). A thread with work that no thread waits for does not sleep: it finds the value free
-//! and owns it, or leaves the work ([`Backlogged::admit`]), and the owner runs it, in order, before it lets go
-//! ([`Ownership::next_left`]). Used by [`SharedPcb`](super::SharedPcb); it does not know what its value is.
+//! and owns it, or leaves the work ([`Backlogged::admit`]), and the owner runs it, in order, before it releases the
+//! value ([`Ownership::next_left`]). Used by [`SharedPcb`](super::SharedPcb), but generic over the value.
 //!
-//! The cost of what was left is not given back until the value is free, as in Linux: an owner that drains, while others
-//! go on to leave work, ends after one backlog.
+//! The cost of queued work counts until the value is free, as in Linux: an owner that drains, while others continue to
+//! add work, ends after one backlog.
 //!
-//! What may never happen: the backlog has work and nobody owns the value. Hence the look that finds the backlog empty
-//! and the release are one step, under the gate. (A panic of an owner is the exception: the next owner drains.)
+//! What may never happen: the backlog has work and no thread owns the value. Hence the check that finds the backlog
+//! empty and the release are one step, under the gate. (A panic of an owner is the exception: the next owner drains.)
 
 use std::collections::VecDeque;
 
@@ -34,7 +34,7 @@ struct LeftWork<E> {
     cost: usize,
 }
 
-/// What [`Backlogged::admit`] did.
+/// The result of [`Backlogged::admit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admittance {
     /// The calling thread owns the value now, and does the work itself. [`Backlogged::own`] is its next step.
@@ -134,7 +134,7 @@ impl<T, E, P: Platform> Ownership<'_, T, E, P> {
 }
 
 impl<T, E, P: Platform> Drop for Ownership<'_, T, E, P> {
-    /// The owner panics: the value is free, and what was left waits for the next owner.
+    /// The owner panics: the value is free, and the queued work waits for the next owner.
     #[cold]
     fn drop(&mut self) {
         if !model_is_over::<P>() {

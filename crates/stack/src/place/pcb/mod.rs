@@ -1,6 +1,7 @@
 //! Connections that several threads may enter: the six parts of a PCB behind one, two or six locks.
 //!
-//! Or a thread owns the connection as long as an event runs, and others leave there what they bring ([`backlog`]).
+//! Or a thread owns the connection as long as an event runs, and others leave their events in its backlog
+//! ([`backlog`]).
 //!
 //! A [`SharedPcb`] keeps the parts. A guard ([`halves::HalvesGuard`], [`six::SixGuard`]) is one thread's access to
 //! them, and implements `tcp::PcbAccess`. With one lock (TCP-1 of Nahum et al.) it is held for the whole event: the
@@ -30,7 +31,7 @@ pub use halves::Halves;
 pub use single::Single;
 pub use six::Six;
 
-/// How many locks guard one connection.
+/// The number of locks that guard one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LockPlan {
     /// TCP-1: one lock, held for the whole event.
@@ -46,7 +47,7 @@ pub enum LockPlan {
 /// The locks of each connection in a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConnectionLocks {
-    /// How many, and of what.
+    /// The number and the kind.
     pub plan: LockPlan,
     /// Their kind.
     pub kind: LockKind,
@@ -137,7 +138,7 @@ impl<P: Platform> EmitContext<'_, P> {
 pub trait HeldBeside {
     /// Lets go.
     fn release(&mut self);
-    /// Whether it has not let go yet.
+    /// Whether it has not released it yet.
     fn is_held(&self) -> bool;
     /// An active open is complete ([`TableChange::Opened`]), and the connection is held: its earlier wake-ups are no
     /// longer needed.

@@ -1,5 +1,5 @@
-//! The words and the ring of a channel, one step of its two ends after another. What threads do to each other there is
-//! left to the models (`tests/shuttle/channel.rs`).
+//! The words and the ring of a channel, one step of its two ends after another. The models test the interaction of
+//! threads (`tests/shuttle/channel.rs`).
 
 use pktbuf::PktBuf;
 use sync::Real;
@@ -80,7 +80,7 @@ fn a_channel_is_used_while_its_owner_is_there_and_nothing_has_failed() {
     assert_eq!(ends.is_used(), (false, false));
 }
 
-/// The room that was granted is a count of bytes that only grows: what has been appended, and the room behind it.
+/// The granted room is a count of bytes that only grows: the appended bytes, and the room after them.
 #[test]
 fn as_much_is_posted_as_was_granted() {
     let Ends { user, mut owner, .. } = ends();
@@ -132,7 +132,7 @@ fn marks_and_the_end_keep_their_places() {
     assert!(!ends.owner.has_room(), "nothing follows the end");
 }
 
-/// A user who takes data tells the owner that asked to be told, once, and not before half of the ring is free.
+/// A user that takes data notifies an owner that has requested it, once, and not before half of the ring is free.
 #[test]
 fn the_owner_is_told_when_half_of_the_ring_is_free() {
     let mut ends = ends();
@@ -150,7 +150,7 @@ fn the_owner_is_told_when_half_of_the_ring_is_free() {
     assert_eq!(fill(&mut ends), ITEMS);
     ends.owner.take_back();
     assert_eq!([(); 4].map(|()| told(&ends.user)), [false; 4]);
-    // It asks, without a full ring; and the user could not tell it.
+    // The owner requests it without a full ring; and the user cannot notify it.
     ends.put(item(b"a"));
     ends.put(item(b"a"));
     ends.owner.be_told();
@@ -162,7 +162,7 @@ fn the_owner_is_told_when_half_of_the_ring_is_free() {
     assert!(!told(&ends.user), "it is not for lack of room that nothing more comes");
 }
 
-/// A ring of few large items is full, too: what lies in it is not in the window.
+/// A ring of few large items is full, too: its data is not in the window.
 #[test]
 fn a_ring_takes_no_more_than_its_bytes() {
     let mut ends = ends();
@@ -195,7 +195,7 @@ fn readiness_is_as_long_as_there_are_items() {
     assert!(ends.user.is_exhausted(&ends.socket));
 }
 
-/// What closing would lose: data that was not taken, also with the end of the stream, but not the end alone.
+/// Data that closing would lose: data that was not taken, also with the end of the stream, but not the end alone.
 #[test]
 fn data_in_the_ring_is_known_at_both_ends() {
     let data = |ends: &Ends| {

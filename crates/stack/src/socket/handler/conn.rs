@@ -19,8 +19,8 @@ const SPARE: usize = 24;
 
 /// A connection, for the length of a callback of its handler ([`ConnectionHandler`](super::ConnectionHandler)).
 ///
-/// Nothing here waits. What a send does not take for lack of room is left to the handler, which is called when there is
-/// room again.
+/// Nothing here waits. If a send takes only a part for lack of room, the handler keeps the rest, and is called when
+/// there is room again.
 pub struct Conn<'a, P: Platform> {
     pub(super) held: &'a mut dyn HeldConnection,
     pub(super) control: &'a mut HandlerControl<P>,
@@ -49,8 +49,9 @@ impl<P: Platform> Conn<'_, P> {
         Ok(taken)
     }
 
-    /// Sends the bytes of a buffer without copying them into another: a buffer that a callback was given, or a new one.
-    /// Returns what was not taken. A small packet in a large buffer is copied, so that it does not keep the memory.
+    /// Sends the bytes of a buffer without copying them into another: a buffer that a callback has received, or a new
+    /// one. Returns the rest that was not taken. A small packet in a large buffer is copied, so that it does not keep
+    /// the memory.
     ///
     /// # Errors
     /// As [`Conn::send`].
@@ -77,12 +78,12 @@ impl<P: Platform> Conn<'_, P> {
         Ok((accepted, rest))
     }
 
-    /// From now on the handler is given no data: it stays in the receive buffer, and the peer's window closes.
+    /// From now on the handler gets no data: it stays in the receive buffer, and the peer's window closes.
     pub fn pause(&mut self) {
         self.control.paused = true;
     }
 
-    /// Ends [`Conn::pause`]; data that waits is given to the handler when this callback has returned.
+    /// Ends [`Conn::pause`]; waiting data is passed to the handler when this callback has returned.
     pub fn resume(&mut self) {
         self.control.paused = false;
     }
@@ -95,13 +96,13 @@ impl<P: Platform> Conn<'_, P> {
     /// No more data will be sent: the peer reads the end of the stream. Data still arrives.
     pub fn shutdown_write(&mut self) {
         if self.control.is_open() && !std::mem::replace(&mut self.control.shut, true) {
-            // A connection that has just failed is closed by the event that says so.
+            // A connection that has just failed is closed by the event that reports the failure.
             let _ = self.held.shut_down(tcp::Shutdown::Write);
         }
     }
 
-    /// Closes the connection: what was sent is still delivered, and then the end of the stream. The handler's `closed` is
-    /// called when this callback has returned, and nothing after it.
+    /// Closes the connection: sent data is still delivered, and then the end of the stream. The handler's `closed` is
+    /// called when this callback has returned; it is the last callback.
     pub fn close(&mut self) {
         if self.control.release(Ok(())) {
             self.held.close();
@@ -137,9 +138,9 @@ impl<P: Platform> Conn<'_, P> {
         self.control.name.clone()
     }
 
-    /// Posts a message to the handler of another connection, or of this one, on this stack or another. That one is called
-    /// when the guards of the present event have dropped; messages from one connection to another keep their order. A
-    /// message for a connection that is over is dropped.
+    /// Posts a message to the handler of another connection, or of this one, on this stack or another. That handler is
+    /// called when the guards of the current event have dropped; messages from one connection to another keep their
+    /// order. A message for a connection that is over is dropped.
     pub fn post(&mut self, to: &HandlerRef<P>, message: HandlerMessage) {
         // Queued now, because the next callback of this handler may be on another thread, which may post first.
         if to.put(message).is_ok() {

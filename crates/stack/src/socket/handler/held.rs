@@ -8,7 +8,7 @@ pub trait RunsEvents {
     /// Runs an event. `None`: the connection has gone.
     fn run<E: TcpEvent>(&mut self, event: E) -> Option<E::Reply>;
 
-    /// Takes the readiness bits that the events so far have raised, if no other thread will bring them to the handler.
+    /// Takes the readiness bits that the events so far have raised, if no other thread will pass them to the handler.
     fn raised(&mut self) -> Readiness;
 
     /// The time of the event.
@@ -17,7 +17,7 @@ pub trait RunsEvents {
 
 /// The events that a handler needs, of any [`RunsEvents`].
 pub trait HeldConnection {
-    /// SEND; what was not taken stays in `send`.
+    /// SEND; data that was not taken stays in `send`.
     ///
     /// # Errors
     /// As for `&mut tcp::Send`.

@@ -1,8 +1,8 @@
-//! Messages for handlers: what one handler, or any thread, has to say to the handler of another connection.
+//! Messages for handlers: from one handler, or any thread, to the handler of another connection.
 //!
-//! A message is put into the connection's inbox, and the thread that may use the connection is told, as it is told of a
-//! segment. If a handler posts, that waits until the guards of its event have dropped ([`Post`]): the other connection may
-//! be in the same cell, or in one whose thread posts here at the same moment.
+//! A message is put into the connection's inbox, and the thread that may use the connection is notified, as for a
+//! segment. If a handler posts, that waits until the guards of its event have dropped ([`Post`]): the other connection
+//! may be in the same cell, or in one whose thread posts here at the same moment.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -15,7 +15,7 @@ use super::super::TcpSocket;
 use super::within::in_handler;
 use crate::flow::Target;
 
-/// What is posted to a handler.
+/// A message to a handler.
 pub type HandlerMessage = Box<dyn Any + Send>;
 
 /// Names a connection with a handler. Clones name the same one. Any thread.
@@ -45,18 +45,18 @@ struct MessageQueue {
 
 /// Reaches the thread that may use a connection.
 pub trait NotifyOwner<P: Platform>: Send + Sync {
-    /// Has the handler of this connection take its messages. Does not wait. Returns what that handler posted in turn, if
-    /// it ran here.
+    /// Makes the handler of this connection take its messages. Does not wait. Returns the messages that this handler
+    /// posted in turn, if it ran here.
     fn announce(&self, target: &Target) -> Vec<Post<P>>;
 }
 
-/// A message has been posted to this connection, whose handler has not been told.
+/// A message has been posted to this connection, whose handler was not notified yet.
 pub struct Post<P: Platform> {
     pub(super) to: HandlerRef<P>,
 }
 
 impl<P: Platform> Post<P> {
-    /// Tells the handlers, and those that they post to on this thread. The caller holds no guard.
+    /// Notifies the handlers, and those that they post to on this thread. The caller holds no guard.
     pub(crate) fn deliver(posts: impl IntoIterator<Item = Post<P>>) {
         let mut left: VecDeque<Post<P>> = posts.into_iter().collect();
         while let Some(Post { to }) = left.pop_front() {
@@ -145,7 +145,7 @@ impl<P: Platform> HandlerRef<P> {
         message
     }
 
-    /// Nothing can be posted any more. What was posted is returned, to be dropped where the lock is not held.
+    /// No message can be posted any more. The waiting messages are returned, to be dropped where the lock is not held.
     pub(super) fn close(&self) -> VecDeque<HandlerMessage> {
         let mut queue = self.inbox.queue.lock();
         queue.closed = true;

@@ -2,8 +2,8 @@
 //!
 //! # Model
 //! A [`ConnectionHandler`] belongs to one connection, as the PCB does, and is called by the thread that has run an event
-//! of it. There is no user beside it: nobody polls the connection, sleeps on it or makes calls. Its callbacks get a
-//! [`Conn`], which is the connection for the length of the callback: what it sends there needs no call.
+//! of it. There is no other user: no thread polls the connection, sleeps on it or makes calls. Its callbacks get a
+//! [`Conn`], which is the connection for the length of the callback: sending by it needs no call.
 //!
 //! # Where it runs
 //! The architecture declares it ([`HandlersRun`]). *Inside*: between the event and the emission of its segments, in the
@@ -20,8 +20,8 @@
 //! # What may never happen
 //! Two callbacks of one handler at once; a callback before `open` (but `closed`) or after `closed`; a call of the stack
 //! by a handler, which would enter a cell from within a cell ([`in_handler`]: such calls are refused, and nothing
-//! sleeps); a handler's panic that ends more than its connection. What a handler does to another connection is a
-//! [`HandlerMessage`] for that one's handler, posted when the last guard has dropped.
+//! sleeps); a handler's panic that ends more than its connection. A handler acts on another connection by a
+//! [`HandlerMessage`] to that one's handler, posted when the last guard has dropped.
 
 mod conn;
 mod held;

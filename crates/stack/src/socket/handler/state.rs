@@ -1,5 +1,5 @@
-//! A handler with what is known of its connection: which callback comes next. The order of callbacks is decided here,
-//! once for all architectures.
+//! A handler with the state of its connection, which determines the next callback. The order of callbacks is decided
+//! here, once for all architectures.
 
 use observe::Time;
 use sync::Platform;
@@ -17,7 +17,7 @@ pub struct HandlerState<P: Platform> {
     control: HandlerControl<P>,
 }
 
-/// How far the handler's connection has come.
+/// The phase of the handler's connection.
 pub(super) struct HandlerControl<P: Platform> {
     pub(super) name: HandlerRef<P>,
     stage: HandlerStage,
@@ -33,19 +33,19 @@ pub(super) struct HandlerControl<P: Platform> {
     pub(super) waits_for_room: bool,
     /// When to call `timer`.
     pub(super) deadline: Option<Time>,
-    /// Bits that have risen and that it has not been run for.
+    /// Bits that have risen and for which it has not run yet.
     owed: Readiness,
-    /// Why the connection failed, if a receive has said so.
+    /// Why the connection failed, if a receive has reported it.
     failure: Option<tcp::Error>,
 }
 
 enum HandlerStage {
     /// The active open is not complete.
     Opening,
-    /// Accepted; the handler has not been told.
+    /// Accepted; the handler was not called yet.
     Accepted,
     Open,
-    /// The handler has closed it, or it has ended; the handler has not been told.
+    /// The handler has closed it, or it has ended; the handler's last callback has not been called yet.
     Released(Result<(), tcp::Error>),
     Over,
 }

@@ -1,14 +1,14 @@
 //! Whether the calling thread runs a handler.
 //!
 //! A thread that runs a handler may hold a cell. If it called the stack, it could enter the same cell twice, wait for a
-//! cell whose thread waits for this one, or sleep with the cell held. Such calls ask here, off their usual path, and are
-//! refused.
+//! cell whose thread waits for this one, or sleep with the cell held. Such calls check this, off their usual path, and
+//! are refused.
 
 use std::marker::PhantomData;
 
 use sync::Platform;
 
-/// What a call of the stack says that was refused because a handler made it.
+/// The message of a call of the stack that was refused because a handler made it.
 pub const IN_HANDLER: &str = "a handler must not block or call the stack: use its own connection, or post to another";
 
 /// Whether the calling thread runs a handler now: it must not sleep or call the stack, and uses its
