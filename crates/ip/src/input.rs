@@ -88,8 +88,8 @@ pub struct Ipv6Frame {
 }
 
 /// The addresses of the packet of each family that was accepted last. Whether a packet's addresses are acceptable
-/// depends on them and on the interface's view alone, and the next packet usually has the same: then it has to be found
-/// out once.
+/// depends on them and on the interface's view alone, and the next packet usually has the same: so the check is made
+/// once.
 ///
 /// A view is recognised by its place in memory. So a value of this type is for views that neither change nor end while it
 /// is in use, as published versions do; for another view at the same place, make a new one.
@@ -346,7 +346,7 @@ pub fn without_link(packet: PktBuf, interface: &InterfaceView, counters: &Counte
     unconcerned(self::packet(packet, interface, counters))
 }
 
-/// Drops what concerns a link that is not there.
+/// Drops packets about a link that does not exist.
 fn unconcerned(input: Input) -> Input {
     match input {
         Input::Icmp(message) if icmp::concerns_link(&message) => Input::Drop(DropReason::NotForUs),
@@ -366,8 +366,8 @@ pub fn destination(packet: &[u8]) -> Option<IpAddr> {
 
 /// Takes a packet that this host has sent to itself. `owner` has its destination. Its source is not looked at as that
 /// of a packet from a link is: it may be an address of this host, above all the one that the packet goes to, or a
-/// loop-back address, which no packet on a link may have (RFC 1122 section 3.2.1.3 g, RFC 4291 section 2.5.3). What
-/// concerns a link means nothing here either.
+/// loop-back address, which no packet on a link may have (RFC 1122 section 3.2.1.3 g, RFC 4291 section 2.5.3). Messages
+/// about a link have no meaning here either.
 pub fn looped_back(packet: PktBuf, owner: &InterfaceView, counters: &Counters) -> Input {
     unconcerned(by_version(packet, LinkCast::Loopback, owner, counters))
 }
@@ -512,8 +512,8 @@ fn v4_addresses(
 }
 
 /// Whether no single other host can have sent from `src`: network zero, loop-back, groups, class E, broadcasts, and our
-/// own addresses (the LAND attack among them). There is no DHCP client, so nothing is expected from 0.0.0.0. What this
-/// host has sent to itself comes from no other, and only the first, the groups and class E are wrong.
+/// own addresses (the LAND attack among them). There is no DHCP client, so nothing is expected from 0.0.0.0. Packets
+/// that this host has sent to itself come from no other host; only the first block, the groups and class E are invalid.
 #[inline]
 fn v4_martian(src: Ipv4Addr, link: LinkCast, interface: &InterfaceView) -> bool {
     let first = src.octets()[0];

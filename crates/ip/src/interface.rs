@@ -84,7 +84,7 @@ struct V6 {
     deprecated: bool,
 }
 
-/// One interface as the Internet layer sees it.
+/// One interface from the view of the Internet layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfaceView {
     /// Small number naming the interface in routes and neighbour entries.

@@ -25,7 +25,7 @@ pub struct RouteAttributes {
     pub mtu: Option<u16>,
     /// `mtu` is locked: routers' reports do not change it, and IPv4 packets may be fragmented on their path.
     pub mtu_locked: bool,
-    /// The MSS that is announced, bytes, 1 to 65 495; `None`: from `mtu`. It does not bound what is sent.
+    /// The MSS that is announced, bytes, 1 to 65 495; `None`: from `mtu`. It does not limit sent segments.
     pub announced_mss: Option<u16>,
     /// Initial congestion window in segments, 1 to 255; `None`: the stack's.
     pub initial_window: Option<u8>,

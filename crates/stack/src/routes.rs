@@ -199,7 +199,7 @@ impl<P: Platform> Routes<P> {
         let link = links.view(interface).mtu_for(destination);
         let changed = self.path_mtu.hold().update(destination, estimate, link, now);
         if changed && estimate.fragments {
-            // Cached headers forbid fragmentation, which routers must be allowed to do here.
+            // Cached headers have DF set, but routers must be allowed to fragment on this path.
             self.invalidate();
         }
     }

@@ -203,7 +203,7 @@ fn options_of_ip_that_nobody_understands_are_ignored(arch: Architecture) {
         &[7, 7, 4, 0, 0, 0, 0, 0],
         &[68, 8, 5, 0, 0, 0, 0, 0],
     ];
-    // The two high bits of an option's type say that it may be skipped (RFC 8200, 4.2).
+    // The two high bits of an option's type allow to skip it (RFC 8200, 4.2).
     let six: [&[u8]; 2] = [&[0x1e, 4, 1, 2, 3, 4], &[0x3e, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]];
     for (v6, lists) in [(false, &four[..]), (true, &six[..])] {
         for (port, options) in (2000..).zip(lists) {

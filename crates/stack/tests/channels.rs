@@ -1,6 +1,6 @@
-//! The channel between a connection's user and the thread that owns the connection: what it costs, and that its user
-//! sees what a user who makes calls sees. The architecture has its own threads; the test's thread receives for it, is the
-//! peer, and is the user.
+//! The channel between a connection's user and the thread that owns the connection: its cost, and that its user
+//! observes the same as a user that makes calls. The architecture has its own threads; the test's thread receives for
+//! it, is the peer, and is the user.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -91,7 +91,7 @@ impl<P: Platform> User<P> {
         sent
     }
 
-    /// The peer acknowledges in its next segment what these frames have; returns their data.
+    /// The peer acknowledges the data of these frames in its next segment; returns the data.
     fn heard(&mut self, frames: &[Vec<u8>]) -> Vec<u8> {
         let mut all = Vec::new();
         for (header, data) in frames.iter().filter_map(|frame| tcp_of(frame)) {
@@ -166,8 +166,7 @@ impl Awake {
     }
 }
 
-/// Data that was posted leaves before a FIN that is asked for later, in the order in which it was posted; later data is
-/// refused.
+/// Posted data leaves before a FIN that is requested later, in the order in which it was posted; later data is refused.
 #[every_arch(only(connp_t, connp_t_spsc))]
 fn posted_data_keeps_its_place_before_the_calls_after_it(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
@@ -256,7 +255,8 @@ fn what_was_received_is_taken_in_order_and_then_the_end(arch: Architecture) {
     }
 }
 
-/// A user who reads nothing closes the window, as without a channel; a user who then reads opens it, and gets every byte.
+/// A user that reads nothing closes the window, as without a channel; if it then reads, the window opens, and it gets
+/// every byte.
 #[every_arch(only(connp_t, connp_t_spsc))]
 fn an_unread_ring_closes_the_window_and_reading_opens_it(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
@@ -298,8 +298,7 @@ fn a_failure_comes_with_the_next_call(arch: Architecture) {
     }
 }
 
-/// RFC 9293, 3.6.1: closing with data that was not read tells the peer by a reset that it was lost; a ring is no
-/// exception.
+/// RFC 9293, 3.6.1: closing with unread data notifies the peer of the loss by a reset; data in a ring is no exception.
 #[every_arch(only(connp_t, connp_t_spsc))]
 fn closing_with_an_unread_ring_resets(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
@@ -329,7 +328,7 @@ fn closing_with_an_empty_ring_ends_the_stream(arch: Architecture) {
     }
 }
 
-/// What a segment brings is in the ring at the end of its batch, each time.
+/// The data of a segment is in the ring at the end of its batch, each time.
 #[every_arch(only(connp_t, connp_t_spsc))]
 fn each_segment_is_delivered_with_its_batch(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
@@ -375,7 +374,7 @@ fn a_call_does_not_overtake_the_ring(arch: Architecture) {
     }
 }
 
-/// What is in the ring when the stack changes its architecture is read after the change, and posted data has been sent.
+/// Data in the ring when the stack changes its architecture is read after the change, and posted data has been sent.
 #[every_arch(only(connp_t, connp_t_spsc))]
 fn a_change_of_architecture_loses_nothing(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {

@@ -1,4 +1,4 @@
-//! How often a stack reads the clock of its platform, and how old a time it may use instead (ARCHITECTURE.md,
+//! The number of clock readings of a stack, and the maximum age of a time that it uses instead (ARCHITECTURE.md,
 //! invariants): a driver reads it once a batch, whatever the number of segments.
 
 use std::cell::Cell;
@@ -28,7 +28,7 @@ thread_local! {
     static READS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The real machine, with a clock for each thread that is moved by hand, and counts how often it is read.
+/// The real machine, with a clock for each thread that is moved by hand, and counts its readings.
 #[derive(Clone, Copy, Debug, Default)]
 struct Timed;
 
@@ -41,7 +41,7 @@ impl Platform for Timed {
     }
 }
 
-/// How often `work` reads the clock.
+/// The number of times that `work` reads the clock.
 fn reads<R>(work: impl FnOnce() -> R) -> (R, u64) {
     let before = READS.get();
     let result = work();

@@ -1,6 +1,7 @@
-//! What waits in the receive queues of datagram sockets, in pieces for the rest of a packet, and in whole packets for
-//! the link address of a neighbour, is in the one account of a stack's memory: with the limit for all (`tcp_mem`) reached, these queues grow no further and no connection is
-//! let in, and a socket with an empty queue still gets its datagram.
+//! Datagrams in the receive queues of sockets, fragments that wait for the rest of a packet, and packets that wait for
+//! the link address of a neighbour are all in the one account of a stack's memory. If the common limit (`tcp_mem`) is
+//! reached, these queues stop growing and no connection is admitted, but a socket with an empty queue still gets its
+//! datagram.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -21,7 +22,7 @@ const LIMIT: u64 = 1 << 20;
 const SOCKETS: u16 = 32;
 const PORT: u16 = 4000;
 const TCP: u16 = 80;
-/// What a full frame pins, and the least that a queue may hold with the datagram that goes beyond it.
+/// The memory of a full frame, and the minimum limit of a queue including the datagram that exceeds it.
 const BLOCK: u64 = 2048;
 const LEAST: u64 = udp::LEAST_RECEIVE_LIMIT as u64 + BLOCK;
 
@@ -85,7 +86,7 @@ fn queues_of_datagrams_count_and_stop_growing_while_memory_is_short(arch: Archit
 /// Pieces of packets that never become whole are in the account until they are given up, and count for the limit.
 #[every_arch]
 fn fragments_count_until_they_are_given_up(arch: Architecture) {
-    // A part of what the pieces of one source may hold.
+    // A part of the limit for the fragments of one source.
     let limit = ip::reassembly::MEMORY_CAP as u64 / 8;
     for ends in Ends::BOTH_FAMILIES {
         let mut node = node(arch, limit);

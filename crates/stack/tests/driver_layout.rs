@@ -67,7 +67,7 @@ fn each_queue_is_received_by_its_driver() {
     }
 }
 
-/// A segment, not for the stack, that a device with so many queues puts into this one.
+/// A segment, not for the stack, that a device with this many queues puts into this one.
 fn frame_for(queue: usize, queues: usize) -> PktBuf {
     let rss = Rss::new(&wire::rss::SYMMETRIC_KEY, queues);
     let frame =

@@ -1,5 +1,5 @@
-//! The Internet layer under attack, observed from outside a whole stack: which packets it answers, how often, and which
-//! state it keeps.
+//! The Internet layer under attack, observed from outside a whole stack: the packets that it answers, the rate of the
+//! answers, and the state that it keeps.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;

@@ -132,7 +132,7 @@ impl InjectedFault for TwoSteps {
     }
 }
 
-/// Between the last look at the backlog and the release no other thread may leave work.
+/// Between the last check of the backlog and the release no other thread may leave work.
 #[test]
 fn an_owner_that_lets_go_in_two_steps_is_found() {
     let model = work_left_for_the_owner::<Planted<Loom, TwoSteps>>;
@@ -188,7 +188,7 @@ impl InjectedFault for ReturnInTwoSteps {
     }
 }
 
-/// Between the last look for what was left and the return of the handler no other thread may leave anything.
+/// Between the last check for bits left and the return of the handler no other thread may leave bits.
 #[test]
 fn a_handler_that_is_returned_in_two_steps_is_found() {
     let model = taken_by_home_and_thief::<Planted<Loom, ReturnInTwoSteps>>;
@@ -210,7 +210,7 @@ impl InjectedFault for IdleDespiteWork {
     }
 }
 
-/// Between the look that finds no frame and the sleep a hard handler may have found nobody to wake.
+/// Between the check that finds no frame and the sleep, a hard handler may have found no thread to wake.
 #[test]
 fn a_soft_interrupt_thread_that_sleeps_despite_frames_is_found() {
     let model = interrupts_while_falling_asleep::<Planted<Loom, IdleDespiteWork>>;

@@ -278,7 +278,7 @@ thread_local! {
     static WRITTEN: std::cell::RefCell<std::collections::HashMap<wire::FourTuple, usize>> = Default::default();
 }
 
-/// Writes what fits of `len` bytes that continue the stream's pattern.
+/// Writes as many as possible of `len` bytes that continue the stream's pattern.
 fn write(node: &Node<Real>, socket: &TcpSocket<Real>, len: usize) -> usize {
     let tuple = socket.flow().tuple;
     let at = WRITTEN.with_borrow(|written| written.get(&tuple).copied().unwrap_or(0));
@@ -330,8 +330,8 @@ fn both_ends_close_at_once(arch: Architecture) {
     assert_eq!((stats.connections, stats.time_wait), (0, 0));
 }
 
-/// The address goes, and with it both ends of a connection to itself. What another end still has to say to it has a
-/// loopback source, and does not leave by the default route, which leads to the address now.
+/// The address goes, and with it both ends of a connection to itself. Further segments of the other end have a loopback
+/// source, and do not leave by the default route, which leads to the address now.
 #[every_arch]
 fn connections_with_an_address_that_is_given_up_end_and_nothing_of_them_leaves(arch: Architecture) {
     let addressing = Addressing { checked: true, ..Addressing::default() };
@@ -367,8 +367,8 @@ fn asks_for(frame: &[u8], address: Ipv4Addr) -> bool {
     packet.is_some_and(|packet| packet.op == Operation::Request && packet.tpa == address)
 }
 
-/// More than a batch at once, and nothing that comes behind: all of it is taken. And what a timer sends is announced by
-/// the poll that ran the timer.
+/// More than a batch at once, and nothing that comes behind: all of it is taken. And the poll that ran a timer
+/// announces the segments that the timer sent.
 #[every_arch]
 fn a_poll_says_whether_something_is_left(arch: Architecture) {
     let mut node = node(arch);

@@ -1,6 +1,6 @@
-//! The memory of a stack, counted by the program's allocator, in a process of its own: what a peak took is given back
-//! after it, and a limit for the buffers of all connections (`tcp_mem`) bounds what slow readers take of the whole
-//! program.
+//! The memory of a stack, counted by the program's allocator, in a process of its own: the memory of a peak is returned
+//! after it, and a limit for the buffers of all connections (`tcp_mem`) bounds the memory of the whole program under
+//! slow readers.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -83,16 +83,16 @@ fn node(arch: Architecture, change: impl FnOnce(&mut tcp::Config)) -> Node<Real>
     Node::with_known_peer(config)
 }
 
-/// Longer than a stack takes to give back what nobody has needed for some time. The peer is known after it.
+/// Longer than a stack takes to return memory that was not needed for some time. The peer is known after it.
 fn wait(node: &mut Node<Real>) {
     node.pass(Duration::from_secs(35), Duration::from_millis(500));
     node.exchange(&frames::arp_request());
     node.exchange(&frames::neighbour_solicitation());
 }
 
-/// What may remain of a peak: in the stack a few chunks and slabs of each size, the addresses of chunks, and what threads
-/// keep (1.3 MB in all after the first peak of a process); in each cell what its first connections make, and tables of the
-/// least size.
+/// The memory that may remain after a peak: in the stack a few chunks and slabs of each size, the addresses of chunks,
+/// and the magazines of threads (1.3 MB in all after the first peak of a process); in each cell the allocations of its
+/// first connections, and tables of the least size.
 fn least(node: &Node<Real>) -> usize {
     (3 << 19) + node.stack.shared().control().accounts() * (24 << 10)
 }
@@ -145,7 +145,7 @@ fn slow_readers_keep_to_the_limit_and_leave_nothing(arch: Architecture) {
     const LIMIT: usize = 4 << 20;
     const LEAST: u32 = 4096;
     // Of each connection beside the buffers that the limit counts: the PCB and its queues, places in tables, the socket;
-    // the block of what is accepted beyond the limit; a segment in the device.
+    // the block of data that is accepted beyond the limit; a segment in the device.
     const BESIDE: usize = (8 << 10) + (18 << 10);
     for ends in Ends::BOTH_FAMILIES {
         let _turn = turn();

@@ -1,8 +1,8 @@
-//! One thread owns the stack, or what it polls: arrivals, user calls and transmissions take no lock of any class and execute
-//! no read-modify-write. Counted by the lock profile and by a platform that counts atomic operations
+//! One thread owns the stack, or the flows that it polls: arrivals, user calls and transmissions take no lock of any
+//! class and execute no read-modify-write. Counted by the lock profile and by a platform that counts atomic operations
 //! ([`testbed::counting`]), over both families.
 //!
-//! Connections are open before anything is counted here. `no_locks/internet.rs` counts what IP does by itself.
+//! Connections are open before anything is counted here. `no_locks/internet.rs` counts for the work of IP itself.
 
 #[path = "no_locks/internet.rs"]
 mod internet;
@@ -82,7 +82,7 @@ impl Echo {
     }
 }
 
-/// Answers what it is given, in the cell.
+/// Returns the data that it receives, in the cell.
 struct Answer;
 
 impl ConnectionHandler<Counting> for Answer {

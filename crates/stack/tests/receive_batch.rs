@@ -12,7 +12,7 @@ use sync::Real;
 
 const FRAMES: usize = 10;
 
-/// A driver whose queue has frames, and what keeps them coming.
+/// A driver whose queue has frames, and the source of the frames.
 fn loaded(arch: Architecture, receive_batch: usize) -> (Stack<Real>, Driver<Real>, Box<dyn TxQueue>) {
     let (near, mut far) = mem::pair::<Real>(MemConfig::default());
     let clock = Clock::Virtual(VirtualClock::new(Time::from_secs(1)));

@@ -27,9 +27,9 @@ const PEER_MSS: usize = 536;
 struct Line {
     node: Node<Real>,
     socket: Arc<TcpSocket<Real>>,
-    /// What the peer has acknowledged.
+    /// The peer's acknowledgement number.
     theirs: u32,
-    /// What the peer has sent.
+    /// The peer's sequence number.
     ours: u32,
 }
 

@@ -1,7 +1,7 @@
-//! The defining property of `shared-nothing`, on two cores: threads that each poll a queue pair. A core answers what it
-//! receives, serves its connections and opens new ones alone: no message, no lock and no read-modify-write for data, and no
-//! cache line that the other core writes too. Lines are those of the platform's atomics ([`testbed::counting`]); the rest
-//! of a cell is plain memory, of which each cell refuses a second thread.
+//! The defining property of `shared-nothing`, on two cores: threads that each poll a queue pair. A core answers the
+//! segments that it receives, serves its connections and opens new ones alone: no message, no lock and no
+//! read-modify-write for data, and no cache line that the other core writes too. Lines are those of the platform's
+//! atomics ([`testbed::counting`]); the rest of a cell is plain memory, of which each cell refuses a second thread.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -58,7 +58,7 @@ struct Core<'a> {
     all: &'a Barrier,
 }
 
-/// What the cores do with `devices` devices of so many queues each, each core on a thread of its own.
+/// Runs the cores with `devices` devices of this many queues each, each core on a thread of its own.
 fn on_cores<R: Send>((devices, queues): (u8, usize), work: impl Fn(&mut Core<'_>) -> R + Sync) -> Vec<R> {
     let links = (0..devices).map(|_| mem::pair::<Counting>(MemConfig { queues, ..MemConfig::default() }));
     let (near, far): (Vec<_>, Vec<_>) = links.unzip();
@@ -120,7 +120,7 @@ struct Connection {
 }
 
 impl Core<'_> {
-    /// Does `work` while no other core does anything: what needs another core would never end.
+    /// Runs `work` while no other core runs: work that needs another core would never end.
     fn alone<R>(&mut self, work: impl FnOnce(&mut Self, &mut Peer) -> R) -> R {
         let peer = self.peer;
         let mut peer = peer.lock().unwrap_or_else(PoisonError::into_inner);
@@ -134,7 +134,7 @@ impl Core<'_> {
         ports.find(|port| self.stack.flow(local, remote(*port)).index(CORES) == index).expect("a port")
     }
 
-    /// A frame arrives, and the core processes it: what that costs.
+    /// The cost of a frame that arrives and is processed by the core.
     fn receive(&mut self, peer: &mut Peer, frame: &[u8]) -> Spent {
         peer.put(0, frame);
         let (taken, spent) = spent(|| self.driver.poll());

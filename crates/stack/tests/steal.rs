@@ -1,6 +1,6 @@
-//! The defining property of `steal` (ZygOS), on two cores: threads that each poll a queue pair when the test says so. Ready
-//! connections wait in the queue of their home core; an idle core takes one; a connection is in one core's hands at a time,
-//! and its data stays in order.
+//! The defining property of `steal` (ZygOS), on two cores: threads that each poll a queue pair on request of the test.
+//! Ready connections wait in the queue of their home core; an idle core takes one; a connection is in one core's hands
+//! at a time, and its data stays in order.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ const TEST: usize = usize::MAX;
 /// A callback with data: the peer's port, the data, and the core that ran it.
 type Ran = (u16, String, usize);
 
-/// What handlers do, as the test sees it.
+/// The test's record of the handlers.
 #[derive(Default)]
 struct Stage {
     ran: Mutex<Vec<Ran>>,
@@ -40,7 +40,7 @@ fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Records its data, and stops where the data says so.
+/// Records its data, and stops if the data requests it.
 struct Recorded {
     stage: Arc<Stage>,
     entered: Sender<()>,
@@ -61,7 +61,7 @@ impl ConnectionHandler<Real> for Recorded {
     }
 }
 
-/// A thread that polls when it is told to.
+/// A thread that polls on request.
 struct Core {
     poll: Sender<()>,
     polled: Receiver<()>,
@@ -174,7 +174,7 @@ impl Cores {
         self.entered.recv().expect("a handler stops");
     }
 
-    /// The handler that stopped first goes on, and its core ends the poll.
+    /// The handler that stopped first continues, and its core ends the poll.
     fn resume(&self, core: usize) {
         drop(locked(&self.stage.stopped).pop_front());
         self.cores[core].end();
@@ -283,7 +283,7 @@ fn a_sleeping_core_is_called_for_what_a_busy_one_leaves(arch: Architecture) {
     });
 }
 
-/// A switch takes along what handlers have not been told, and the next architecture tells them.
+/// A switch carries over events that handlers have not received, and the next architecture delivers them.
 #[every_arch(only(steal))]
 fn what_waits_at_a_switch_is_run_after_it(arch: Architecture) {
     over_both(move |ends| {

@@ -253,8 +253,8 @@ fn order_counters_and_exclusion(arch: Architecture) {
     within(move || run(arch, LockKind::Blocking));
 }
 
-/// All windows together are less than what may wait for one thread: 8 connections with 8 to 12 segments each, as many
-/// acknowledgements of what they send.
+/// All windows together are less than the queue of one thread: 8 connections with 8 to 12 segments each, and as many
+/// acknowledgements for them.
 #[every_arch(only(netisr_hybrid, netisr_deferred, softint))]
 fn order_counters_and_exclusion_in_short_queues(arch: Architecture) {
     let buffers = BufferSizes { initial: 8 << 10, max: 8 << 10, ..buffers() };

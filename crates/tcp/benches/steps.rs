@@ -1,5 +1,5 @@
 //! One function per step of the established path, not inlined and called a fixed number of times, so that a profiler
-//! that counts instructions shows what each costs:
+//! that counts instructions shows the cost of each:
 //!
 //! ```text
 //! valgrind --tool=callgrind target/release/deps/steps-* ; callgrind_annotate --inclusive=yes callgrind.out.*

@@ -1,4 +1,4 @@
-//! What TCP requires of the owner of a connection: *hold-sets*, never locks.
+//! The interface that TCP requires from the owner of a connection: *hold-sets*, never locks.
 //!
 //! A PCB is six parts (after the SICS split that Nahum et al. measured): [`HeaderIn`], [`ReceiveWindow`],
 //! [`Reassembly`], [`SendWindow`], [`RetransmitQueue`], [`HeaderOut`]. Protocol code names the parts that it needs for
@@ -31,9 +31,10 @@ pub trait PcbAccess {
 
     /// The send side and the header template: the only hold-set in which segments are made.
     ///
-    /// What `f` puts into `out.segments` leaves for the device in this order before any later `transmit` of the same
-    /// connection begins (invariant G7). An implementation that drops its guards at the end of this call emits
-    /// `out.segments` first; the whole driver leaves them in `out` for its caller, which still holds the guard.
+    /// The segments that `f` puts into `out.segments` are passed to the device in this order, before any later
+    /// `transmit` of the same connection begins (invariant G7). An implementation that drops its guards at the end of
+    /// this call emits `out.segments` first; the whole driver leaves them in `out` for its caller, which still holds
+    /// the guard.
     fn transmit<R>(
         &mut self,
         out: &mut Outbox<'_>,
@@ -51,7 +52,7 @@ pub trait PcbAccess {
     fn whole<R>(&mut self, out: &mut Outbox<'_>, f: impl FnOnce(PcbMut<'_>, &mut Outbox<'_>) -> R) -> R;
 }
 
-/// One pointer to all parts, whose places in it are known when this is compiled.
+/// One pointer to all parts, whose offsets are known at compile time.
 impl PcbAccess for Pcb {
     #[inline(always)]
     fn header_in<R>(&mut self, f: impl FnOnce(&mut HeaderIn) -> R) -> R {

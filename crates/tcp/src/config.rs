@@ -47,8 +47,8 @@ pub struct BufferSizes {
 /// What counts against the send buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendAccounting {
-    /// The bytes of data that are not acknowledged, and never more than the buffer's size. A writer that found no room
-    /// is woken as [`Config::send_low_water`] says.
+    /// The bytes of data that are not acknowledged, and never more than the buffer's size. [`Config::send_low_water`]
+    /// determines when a writer that found no room is woken.
     Bytes,
     /// Memory, as Linux counts it: data is kept in runs of up to half of the peer's largest window, 64 KiB at most,
     /// each of which costs `overhead` bytes more. A run is begun while the buffer is not full and may then be filled,
@@ -115,8 +115,8 @@ impl MemoryLimits {
     /// No limit.
     pub const UNLIMITED: MemoryLimits = MemoryLimits { low: u64::MAX, pressure: u64::MAX, high: u64::MAX };
 
-    /// Linux's for a machine with so many bytes of memory: pressure begins at a sixteenth, the limit is one and a half
-    /// times that, and pressure ends at three quarters of it; 512 KiB at least.
+    /// Linux's values for a machine with this many bytes of memory: pressure begins at a sixteenth, the limit is one
+    /// and a half times that, and pressure ends at three quarters of it; 512 KiB at least.
     pub const fn of_machine(bytes: u64) -> MemoryLimits {
         let pressure = if bytes / 16 > 512 << 10 { bytes / 16 } else { 512 << 10 };
         let low = pressure / 4 * 3;

@@ -29,7 +29,7 @@ use crate::segment::Segment;
 pub(crate) const ACE: TcpFlags = TcpFlags::AE.union(TcpFlags::CWR).union(TcpFlags::ECE);
 const CLASSIC_REQUEST: TcpFlags = TcpFlags::CWR.union(TcpFlags::ECE);
 
-/// The three bits wrap after so many marks.
+/// Number of marks after which the three bits wrap.
 const CIRCLE: u32 = 8;
 
 /// The bits of an active open's SYN, the `retries`th time that it is sent.
@@ -48,7 +48,8 @@ pub(crate) fn syn_flags(config: &Config, retries: u8) -> TcpFlags {
     }
 }
 
-/// What a listener grants to a SYN with these flags that came with `mark` (RFC 9768 table 2 and section 3.1.3).
+/// The ECN mode that a listener grants to a SYN with these flags that arrived with `mark` (RFC 9768 table 2 and section
+/// 3.1.3).
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.2
 //# A TCP endpoint SHOULD implement ECN as described in RFC 3168 (SHLD-8).
 pub(crate) fn grant(flags: TcpFlags, mark: u8, ecn: Ecn) -> EcnMode {
@@ -66,7 +67,7 @@ pub(crate) fn grant(flags: TcpFlags, mark: u8, ecn: Ecn) -> EcnMode {
     }
 }
 
-/// What a SYN-ACK with these flags grants to a SYN with the flags `asked`.
+/// The ECN mode that a SYN-ACK with these flags grants to a SYN with the flags `asked`.
 fn granted(asked: TcpFlags, flags: TcpFlags) -> EcnMode {
     let answer = flags.intersection(ACE);
     if asked == ACE {
@@ -434,7 +435,7 @@ fn count_arrival(ecn: &mut EcnState, segment: &Segment, out: &Outbox<'_>) -> boo
 
 /// Reads the peer's report of our marks. True if there were new ones.
 fn read_marks(ecn: &mut EcnState, segment: &Segment, progress: AckProgress, mss: u32) -> bool {
-    // Without an earlier option there is no difference that shows what has met congestion since.
+    // Without an earlier option there is no difference from which the bytes marked since then could be computed.
     let known = ecn.option;
     let counters = rare(segment).ecn;
     ecn.option |= counters.is_some_and(|counters| counters.ce().is_some());
@@ -511,7 +512,7 @@ mod tests {
     use crate::isn::Isn;
     use crate::pcb::Pcb;
 
-    /// If no segment reports ECN for long, the cut is still forgotten, also when sequence numbers have wrapped
+    /// The record of the cut expires even if no segment reports ECN for a long time, and sequence numbers have wrapped
     /// half-way.
     #[test]
     fn a_cut_is_forgotten_whatever_was_acknowledged_since() {

@@ -126,8 +126,8 @@ pub(crate) struct EcnState {
     pub(crate) usual_ack: u32,
     /// Segments that we had sent when the last mark arrived, and how many marks have arrived since the last of them.
     pub(crate) unanswered: (u32, u32),
-    /// No further cut until so many bytes of data are acknowledged in all. Not a sequence number: those wrap after 2^32
-    /// bytes, possibly before any segment is processed here.
+    /// No further cut until this many bytes of data are acknowledged in all. Not a sequence number: those wrap after
+    /// 2^32 bytes, possibly before any segment is processed here.
     pub(crate) cut_until: Option<u64>,
     /// Segments of the peer that arrived marked (r.cep).
     pub(crate) marks_in: u32,

@@ -20,7 +20,7 @@ pub enum Error {
     NetworkUnreachable,
     /// The interface to the peer has been removed, or the local address is no longer ours.
     NetworkDown,
-    /// No answer, although data was retransmitted several times; retransmission goes on (R1, RFC 9293 section 3.8.3).
+    /// No answer, although data was retransmitted several times; retransmission continues (R1, RFC 9293 section 3.8.3).
     Unanswered,
     /// The connection is not (or no longer) established.
     NotConnected,

@@ -149,7 +149,7 @@ tcp_info! {
     advmss: u32,
     /// Reordering, segments.
     reordering: u32,
-    /// Round-trip time as the receiver sees it.
+    /// The receiver's estimate of the round-trip time.
     rcv_rtt: u32,
     /// Receive buffer space by which growth is decided, bytes.
     rcv_space: u32,

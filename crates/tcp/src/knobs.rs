@@ -18,7 +18,7 @@ pub use table::KNOBS;
 pub struct Knob {
     /// Linux's name below `net.ipv4`.
     pub name: &'static str,
-    /// What it means, with its unit.
+    /// Its description, with the unit.
     pub meaning: &'static str,
     /// Why it has no effect here; `None`: it has one.
     pub idle: Option<&'static str>,

@@ -13,13 +13,13 @@
 //! | [`pcb`] | 3.3.1 | the six parts of a connection |
 //! | [`state`] | 3.3.2 | states, and the transition table as data |
 //! | [`event`] | 3.10 | open, send, receive, close, abort, status, segment arrives, time-outs |
-//! | `lane` | 3.10 | the fast lane: what nearly every segment needs, in a straight line |
+//! | `lane` | 3.10 | the fast lane: the steps of nearly every segment, in a straight line |
 //! | `output` | 3.7, 3.8 | the only place, beside the lane, that makes segments of a connection |
 //! | [`handshake`] | 3.10.7.2, 3.10.7.4 | a listener's answers to SYNs, and its state: SYN cache, SYN cookies |
 //! | [`fast_open`] | | payload in the SYN (RFC 7413) |
 //! | [`closed`] | 3.10.7.1 | the answer to a segment that belongs to no connection |
 //! | [`config`], [`profile`], [`knobs`] | | parameters: by field, as whole sets, by Linux's names |
-//! | [`mss`] | 3.7.1 | sizes of segments: what a packet carries, what is announced |
+//! | [`mss`] | 3.7.1 | sizes of segments: the capacity of a packet, the announced MSS |
 //! | [`rtt`], [`sack`], `rack`, `undo` | | RFC 6298, RFC 2018/2883, RFC 8985, RFC 3522/4015 |
 //! | `user_timeout` | | user time-outs, and the option that advertises them (RFC 5482) |
 //! | [`congestion`] | | RFC 5681/9438, RFC 9937, RFC 9406 |

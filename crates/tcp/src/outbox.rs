@@ -123,8 +123,8 @@ pub enum TableChange {
     },
     /// An active open has learnt about its destination: run [`crate::TakeDestinationUpdate`].
     DestinationLearnt,
-    /// An active open is complete. All that the connection waits for now is in [`Outbox::deadline`]: a wake that it
-    /// asked for before, above all for its SYN, can be taken back. It would only find nothing due.
+    /// An active open is complete. [`Outbox::deadline`] now includes every deadline of the connection, so an earlier
+    /// requested wake-up, such as that for its SYN, can be cancelled. It would only find nothing due.
     Opened {
         /// As [`TableChange::DestinationLearnt`].
         learnt: bool,
@@ -160,7 +160,7 @@ pub struct Outbox<'c> {
     pub credit: u32,
     /// Set when data could have been sent but `credit` (or the buffer pool) was exhausted: run `TransmitReady` later.
     pub tx_blocked: bool,
-    /// What the event, or the emission of its segments, has learnt about the path.
+    /// The information about the path from the event, or from the emission of its segments.
     pub path: PathUpdate,
     /// Set when our data was acknowledged: the path works in both directions.
     pub progress: bool,
@@ -195,8 +195,8 @@ impl<'c> Outbox<'c> {
         Self::for_device(config, counters, u32::MAX, 0)
     }
 
-    /// An empty outbox for a device that takes `credit` frames with data now, and splits super-segments of so many
-    /// bytes of data (0: none). One constructor, so that the value is built in place and not moved.
+    /// An empty outbox for a device that takes `credit` frames with data now, and splits super-segments of up to
+    /// `segmentation` bytes of data (0: none). One constructor, so that the value is built in place and not moved.
     #[inline(always)]
     pub fn for_device(config: &'c Config, counters: &'c Counters, credit: u32, prefer_super_segments: usize) -> Self {
         Outbox {
@@ -248,7 +248,7 @@ impl<'c> Outbox<'c> {
         }
     }
 
-    /// The path is in doubt, regardless of what else is known about it.
+    /// The path is in doubt, regardless of other information about it.
     pub(crate) fn suspect_path(&mut self) {
         self.path = match self.path {
             PathUpdate::Changed { lost, .. } => PathUpdate::Changed { lost, suspect: true },
@@ -256,7 +256,7 @@ impl<'c> Outbox<'c> {
         };
     }
 
-    /// The caller must find out what the path carries now.
+    /// The caller must determine the current MTU of the path.
     #[cold]
     pub(crate) fn ask_for_path(&mut self) {
         self.path = match self.path {

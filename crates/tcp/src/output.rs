@@ -33,8 +33,8 @@ const LARGEST_SUPER_SEGMENT: usize = 65_535 - 60 - 60;
 
 const ACK: TcpFlags = TcpFlags::ACK;
 
-/// What an emission advertised about the receive side, if that had changed or the receive side must know that data was
-/// sent: it may begin a dialogue.
+/// The values that an emission advertised about the receive side, if these had changed or the receive side must be
+/// notified that data was sent: it may begin a dialogue.
 pub(crate) type Advertised = Option<(SeqNumber, SeqNumber)>;
 
 /// Sends all that may be sent now, and an acknowledgement if `ack` requests one.
@@ -435,7 +435,7 @@ fn pieces(sw: &SendWindow, len: u32) -> u32 {
     len.div_ceil(u32::from(sw.mss))
 }
 
-/// How many bytes of data the next new segment carries; 0 for a FIN alone.
+/// The bytes of data of the next new segment; 0 for a FIN alone.
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.2
 //# However, a TCP implementation SHOULD send a maximum-sized segment whenever possible (SHLD-28) to improve performance
 //# (see Section 3.8.6.2.1).

@@ -362,7 +362,7 @@ impl RttEstimator {
         self.backoff = 0;
     }
 
-    /// How often the timer has expired since the last acknowledgement of new data.
+    /// How many times the timer has expired since the last acknowledgement of new data.
     #[inline]
     pub fn backoff_count(&self) -> u32 {
         u32::from(self.backoff)
@@ -469,7 +469,7 @@ mod tests {
         assert!(size_of::<RttEstimator>() <= 28, "{} bytes", size_of::<RttEstimator>());
     }
 
-    /// The least round trip in milliseconds after samples of so many milliseconds at so many seconds.
+    /// The least round trip in milliseconds after these samples: milliseconds, each at a time in seconds.
     fn after(samples: &[(u64, u64)]) -> u32 {
         let (config, mut e) = (RttConfig::default(), estimator());
         for &(at, sample) in samples {

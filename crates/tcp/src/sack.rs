@@ -17,8 +17,8 @@ use wire::tcp::SackBlocks;
 /// are at worst sent twice.
 pub const MAX_RANGES: usize = 256;
 
-/// DupThresh: so many duplicate acknowledgements (RFC 5681), or SACKed segments (RFC 8985), mean a loss, as long as no
-/// reordering was seen on the path.
+/// DupThresh: this many duplicate acknowledgements (RFC 5681), or SACKed segments (RFC 8985), indicate a loss, as long
+/// as no reordering was observed on the path.
 pub const DUP_THRESH: u32 = 3;
 
 /// Bytes `[left, right)`.

@@ -22,7 +22,7 @@ pub enum Pressure {
 /// How a connection counts against the limits on connections without a user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LimitClass {
-    /// Against none of them.
+    /// The connection counts against none of the limits.
     #[default]
     Free,
     /// Its user has closed it, and it still waits for its peer, except in TIME-WAIT

@@ -8,8 +8,8 @@ use core::time::Duration;
 
 use observe::Time;
 
-/// How far a clock reading may lie before the tick it is compared with: threads with batches of different age alternate
-/// on a connection.
+/// Maximum time that a clock reading may be earlier than the tick it is compared with: threads with batches of
+/// different age alternate on a connection.
 pub(crate) const SKEW_MS: u32 = 3_600_000;
 
 /// How much later than `later` `earlier` may be in [`since`]: two threads may have clock readings of different age.

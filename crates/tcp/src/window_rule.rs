@@ -1,4 +1,4 @@
-//! How much of the free space in the receive buffer is announced: three rules against the receiver's silly-window
+//! The part of the receive buffer's free space that is announced: three rules against the receiver's silly-window
 //! syndrome (RFC 9293 section 3.8.6.2.2). Profiles choose among them, because they are visible in every
 //! acknowledgement.
 //!

@@ -1,5 +1,5 @@
-//! Which segments and acknowledgements are accepted, and what they change: RFC 9293 sections 3.4 and 3.10.7.4, RFC 5681
-//! section 2, over IPv4 and IPv6.
+//! Acceptance of segments and acknowledgements, and their effects: RFC 9293 sections 3.4 and 3.10.7.4, RFC 5681 section
+//! 2, over IPv4 and IPv6.
 
 mod support;
 
@@ -77,7 +77,8 @@ fn segments_with_data_or_another_window_are_no_duplicate_acknowledgements() {
     }
 }
 
-/// A user that wants to know when its data is acknowledged is not told of a window update, nor of a repetition.
+/// A user that has requested notification of acknowledged data is notified neither of a window update nor of a
+/// repetition.
 #[test]
 fn an_acknowledgement_of_nothing_new_is_reported_to_no_user() {
     for mut t in plain() {
@@ -203,8 +204,8 @@ fn another_fin_changes_no_state_after_the_first() {
 }
 
 /// RFC 9293, 3.10.7.4, second: a reset of a connection "initiated with an active OPEN (i.e., came from SYN-SENT state)
-/// [...] then the connection was refused"; later, "connection reset". Linux tells a user to which the peer had closed
-/// before that its pipe is broken.
+/// [...] then the connection was refused"; later, "connection reset". If the peer had closed before, Linux reports a
+/// broken pipe to the user.
 #[test]
 fn a_reset_is_reported_by_the_state_that_it_meets() {
     for setup in families() {
@@ -263,7 +264,7 @@ fn ts_recent_goes_back_only_after_24_days() {
 
 /// RFC 2883, 4: a D-SACK block reports "a duplicate contiguous sequence of data": not what lies beyond the window, what
 /// no connection could have sent lately, a SYN, or a segment without data; and none where the user has switched it off.
-/// The reason that is counted says which it was.
+/// The counted reason distinguishes them.
 #[test]
 fn only_a_duplicate_of_data_is_reported_as_one() {
     use observe::DropReason::{TcpOldDuplicate, TcpOutOfWindow, TcpUnexpectedSyn};

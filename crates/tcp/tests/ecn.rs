@@ -227,7 +227,7 @@ fn echoes_cut_down_to_one_segment_and_then_the_rate() {
     assert_eq!((t.us.count(Counter::Retransmits), t.us.count(Counter::Timeouts)), (0, 0));
 }
 
-/// Both ends open at once: what this one requested holds for both, if the peer requests it as well.
+/// Both ends open at once: the mode requested by this one applies to both, if the peer requests it as well.
 #[test]
 fn a_simultaneous_open_agrees_on_what_both_requested() {
     for (ecn, request, agreed) in [

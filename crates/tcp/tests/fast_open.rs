@@ -288,7 +288,8 @@ fn the_acknowledgement_waits_for_a_user_who_waits() {
     t.expect(&[". 1001:1001(0) ack 1 win 65535"]);
 }
 
-/// What was acknowledged with data, or by a segment that had to be sent at once, is not acknowledged again after the delay.
+/// Data that was acknowledged with data, or by a segment that had to be sent at once, is not acknowledged again after
+/// the delay.
 #[test]
 fn an_acknowledgement_that_has_been_sent_does_not_wait_for_the_user() {
     let mut t = open_with(plain(), offered(), 1000, true);

@@ -41,14 +41,14 @@ fn state_of(end: &Endpoint) -> u64 {
 struct Use {
     len: [usize; 2],
     write: usize,
-    /// In 1000 chances to read, so many are taken.
+    /// Number of chances to read that are taken, of 1000.
     reads: u32,
     /// Frames that the device takes between two turns; 0: any number.
     credit: u32,
     seed: u64,
 }
 
-/// What was observed of a run.
+/// The observations of a run.
 struct Observed {
     /// Both ends after each step.
     states: Vec<u64>,
@@ -144,7 +144,7 @@ fn requests_and_bulk_over_a_clean_link() {
     }
 }
 
-/// What happens to one end: a segment of the peer, by how far it is from the predicted one, and then its user.
+/// A step of one end: a segment of the peer, by its difference from the predicted one, and then calls of the user.
 #[derive(Clone, Debug)]
 struct Arrival {
     flags: &'static str,
@@ -158,7 +158,7 @@ struct Arrival {
     window: u16,
     /// ECN field of its IP header.
     mark: u8,
-    /// The user writes so many bytes after it.
+    /// The user writes this many bytes after it.
     write: usize,
     reads: bool,
     /// The user sends no more from now on.
@@ -231,7 +231,7 @@ fn arrival() -> impl Strategy<Value = Arrival> {
     let mark = prop_oneof![20 => Just(0), 1 => 1u8..4];
     let write = prop_oneof![3 => Just(0), 2 => 1usize..3000, 2 => Just(1448), 1 => Just(64)];
     let rest = (write, any::<bool>(), prop::bool::weighted(0.03), prop_oneof![4 => 0u64..3, 1 => 0u64..300]);
-    // Nearly all of what was written, so that the connection is often at rest, or any part of it.
+    // Nearly all of the written data, so that the connection is often idle, or any part of it.
     let ack = prop_oneof![2 => Just(usize::MAX), 1 => 0usize..9000];
     (flags, seq, ack, ts, len, window, mark, rest).prop_map(
         |(flags, seq, ack, ts, len, window, mark, (write, reads, ends, pause))| Arrival {
@@ -250,7 +250,7 @@ fn arrival() -> impl Strategy<Value = Arrival> {
     )
 }
 
-/// The predicted segments are among those that [`arrival`] makes: without them the comparison would say nothing.
+/// The predicted segments are among those that [`arrival`] makes: without them the comparison would not test the lane.
 #[test]
 fn predicted_segments_are_data_in_order_and_acknowledgements() {
     let plain = Arrival {
@@ -274,7 +274,7 @@ fn predicted_segments_are_data_in_order_and_acknowledgements() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 384, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Any few segments at the boundary of what is predicted.
+    /// A few arbitrary segments at the boundary of the predicted ones.
     #[test]
     fn no_segment_tells_the_lane(
         arrivals in prop::collection::vec(arrival(), 1..24),

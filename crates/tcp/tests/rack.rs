@@ -1,5 +1,5 @@
-//! Loss detection by time (RFC 8985 section 6): the reordering window, its timer, lost retransmissions, and what
-//! reordering and D-SACKs change. The path takes 100 ms, so the window is 25 ms and the first RTO 300 ms.
+//! Loss detection by time (RFC 8985 section 6): the reordering window, its timer, lost retransmissions, and the effects
+//! of reordering and D-SACKs. The path takes 100 ms, so the window is 25 ms and the first RTO 300 ms.
 
 mod support;
 
@@ -14,7 +14,7 @@ fn connected() -> Script {
     connected_over(100)
 }
 
-/// Over a path of so many milliseconds.
+/// Over a path with this round-trip time in milliseconds.
 fn connected_over(rtt: u64) -> Script {
     let mut setup = Setup::default();
     setup.config.congestion = Kind::NewReno;

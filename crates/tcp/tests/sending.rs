@@ -14,7 +14,7 @@ fn plain() -> Script {
     Script::connected(Setup::default(), |syn| syn)
 }
 
-/// With a send buffer that holds so many bytes of data and no more.
+/// With a send buffer that holds exactly this many bytes of data.
 fn by_bytes() -> Setup {
     let mut setup = Setup::default();
     setup.config.send_accounting = SendAccounting::Bytes;
@@ -247,8 +247,8 @@ fn the_send_buffer_takes_what_fits_and_says_when_to_go_on() {
     assert_eq!(t.send(6000), 4000);
 }
 
-/// BSD's `SO_SNDLOWAT`: so many bytes of room wake a writer, however large the buffer is, and a buffer that is smaller
-/// wakes it when it is empty.
+/// BSD's `SO_SNDLOWAT`: this many bytes of room wake a writer, however large the buffer is, and a buffer that is
+/// smaller wakes it when it is empty.
 #[test]
 fn a_low_water_mark_says_when_a_writer_is_woken() {
     for (mark, buffer, first, second) in [(2048, 50_000, 2001, 3001), (9000, 3000, 2001, 3001)] {

@@ -1,4 +1,4 @@
-//! Input that lies about lengths and nesting costs neither memory nor stack that it did not pay for.
+//! Input with false lengths and nesting costs neither memory nor stack beyond the size of the input.
 
 use xdr::{Codec, DecodeError, Decoder, Xdr};
 use xdr_samples::kinds::{Compound, List, Tree};
@@ -24,7 +24,7 @@ fn as_many_elements_as_the_input_holds_are_the_most_that_are_believed() {
     assert_eq!(xdr::from_bytes::<Numbers>(&three), Err(DecodeError::Ended));
 }
 
-/// `length` items, each after a flag that says that it is there.
+/// `length` items, each after a flag that marks it as present.
 fn list(length: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     for item in 0..length as u32 {

@@ -42,7 +42,7 @@ const IDGEN_DELAY: Duration = Duration::from_secs(1);
 /// Why an address is configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// The operator gave it.
+    /// Configured by the operator.
     Static,
     /// Every interface has one.
     LinkLocal,

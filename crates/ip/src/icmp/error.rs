@@ -11,7 +11,7 @@ use crate::datagram::Datagram;
 use crate::interface::{Cast, InterfaceView};
 use crate::output::{self, DEFAULT_TTL};
 
-/// What is wrong with a packet, independent of the family; [`error`] chooses type and code.
+/// The error of a packet, independent of the family; [`error`] chooses type and code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
     /// No socket is bound to the UDP port.
@@ -115,9 +115,10 @@ fn is_error(cause: &Datagram) -> bool {
     }
 }
 
-/// How much of `cause` an ICMPv4 error quotes: its header and eight bytes, which every error must (RFC 1122 section
-/// 3.2.2), and more only as long as the error is no longer than its cause, so that there is no amplification. IPv6
-/// leaves no choice (RFC 4443 section 2.4 c: as much as fits 1,280 bytes): an error is 48 bytes longer than its cause.
+/// The number of bytes of `cause` that an ICMPv4 error quotes: its header and eight bytes, which every error must (RFC
+/// 1122 section 3.2.2), and more only as long as the error is no longer than its cause, so that there is no
+/// amplification. IPv6 leaves no choice (RFC 4443 section 2.4 c: as much as fits 1,280 bytes): an error is 48 bytes
+/// longer than its cause.
 fn room_v4(cause: &Datagram) -> usize {
     const OWN_HEADERS: usize = ipv4::HEADER_LEN + icmpv4::HEADER_LEN;
     let least = cause.network_header_len() + 8;

@@ -10,7 +10,7 @@ use crate::interface::{Cast, InterfaceView};
 use crate::path_mtu::FLOOR_V6;
 use crate::redirect::Redirect;
 
-/// What happened to the packet, as reported by an error.
+/// The fate of a packet, as reported by an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IcmpErrorKind {
     /// It could not be delivered; the code is that of the family ([`wire::icmpv4::unreachable`],
@@ -34,7 +34,7 @@ pub enum IcmpErrorKind {
 /// check `seq` against the outstanding data before it acts on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceivedIcmpError {
-    /// The flow as our connection sees it: local is the source of the quoted packet.
+    /// The flow from the view of our connection: local is the source of the quoted packet.
     pub tuple: FourTuple,
     /// Transport of the quoted packet.
     pub protocol: u8,
@@ -48,7 +48,8 @@ pub struct ReceivedIcmpError {
     pub reporter: IpAddr,
 }
 
-/// What an error means to a transport, in either family (RFC 1122 sections 3.2.2.1 and 4.2.3.9, RFC 4443 section 3).
+/// The meaning of an error for a transport, in either family (RFC 1122 sections 3.2.2.1 and 4.2.3.9, RFC 4443 section
+/// 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IcmpMeaning {
     /// The packet did not fit the next link, which carries `mtu` bytes; 0 if the router does not report it.
@@ -67,7 +68,7 @@ pub enum IcmpMeaning {
 }
 
 impl ReceivedIcmpError {
-    /// What the error means to the transport whose packet it quotes.
+    /// The meaning of the error for the transport whose packet it quotes.
     pub fn meaning(&self) -> IcmpMeaning {
         match self.kind {
             IcmpErrorKind::PacketTooBig { mtu } => IcmpMeaning::PacketTooBig { mtu },

@@ -45,7 +45,7 @@ fn packets_for_the_address_of_another_interface_are_taken_but_for_what_concerns_
     assert_eq!(reason(taken(packet_v4(protocol::IGMP, &[0x11; 8]))), DropReason::NotForUs);
 }
 
-/// RFC 8200 section 4.7: such a packet is complete, and a host has nothing to complain of.
+/// RFC 8200 section 4.7: such a packet is complete, and a host reports no error.
 #[test]
 fn a_packet_with_no_next_header_is_answered_by_nobody() {
     let taken = received(framed(packet_v6(protocol::IPV6_NO_NEXT, b"ignored")));
@@ -297,8 +297,9 @@ fn a_priority_tag_is_stepped_over() {
     assert!(matches!(received(PktBuf::from_slice(&tagged).unwrap()), Input::Udp(_)));
 }
 
-/// What a host sends to itself may come from each of its addresses and from loop-back ones (RFC 1122 section 3.2.1.3 g,
-/// RFC 4291 section 2.5.3). The same packet from a link is dropped: as one from us, or one that cannot be on a link.
+/// A packet that a host sends to itself may come from each of its addresses and from loop-back ones (RFC 1122 section
+/// 3.2.1.3 g, RFC 4291 section 2.5.3). The same packet from a link is dropped: as one from us, or one that cannot be on
+/// a link.
 #[test]
 fn only_the_host_itself_sends_from_its_own_and_from_loopback_addresses() {
     let (host, link) = (InterfaceView::of_host(1, 65_535), interface());

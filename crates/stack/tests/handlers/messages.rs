@@ -1,5 +1,5 @@
-//! What a handler does to another connection: a message for that one's handler, delivered after the guards, in order,
-//! whichever cells the two are in.
+//! A handler acts on another connection by a message to that one's handler, delivered after the guards, in order, in
+//! whichever cells the two are.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use super::scene::{Log, Peer, Seen, data_of, node, seen, serve};
 
 type Names = Arc<Mutex<HashMap<u16, HandlerRef<Real>>>>;
 
-/// Each connection passes what it receives to the next, until it is back: over every pair of cells.
+/// Each connection passes its data to the next, until it is back: over every pair of cells.
 #[every_arch]
 fn a_message_goes_round_all_connections(arch: Architecture) {
     const PEERS: u16 = 8;
@@ -58,7 +58,7 @@ fn a_message_goes_round_all_connections(arch: Architecture) {
     }
 }
 
-/// Any thread may post, to a connection that is there. A message for one that is over comes back.
+/// Any thread may post to a connection that exists. A message for one that is over comes back.
 #[every_arch]
 fn a_post_from_outside_reaches_the_handler_until_it_is_over(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {

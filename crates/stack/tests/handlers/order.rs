@@ -32,7 +32,7 @@ fn callbacks_come_in_order_and_none_after_closed(arch: Architecture) {
         });
         let (mut peer, _) = Peer::connect(&mut node, ends, 2000);
         assert_eq!(seen(&log), [(2000, Seen::Open)]);
-        // Out of order, and then the missing data with what follows.
+        // Out of order, and then the missing data with the data after it.
         let (first, second) = (peer.frame(TcpFlags::PSH, b"one"), peer.frame(TcpFlags::PSH, b"two"));
         node.put(&second);
         peer.listen(&mut node);

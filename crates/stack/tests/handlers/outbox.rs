@@ -1,6 +1,6 @@
-//! Where handlers run, and what an answer costs: under an architecture that declares *inside* an answer joins the outbox of
-//! the event, so that it has not left when the callback returns from its send; under one that declares *after*, a send is a
-//! send. Under all of them the answer carries the acknowledgement.
+//! The place where handlers run, and the cost of an answer: under an architecture that declares *inside* an answer
+//! joins the outbox of the event, so that it has not left when the callback returns from its send; under one that
+//! declares *after*, a send is a send. Under all of them the answer carries the acknowledgement.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

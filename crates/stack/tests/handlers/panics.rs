@@ -29,7 +29,7 @@ fn a_panic_resets_its_connection_and_no_other(arch: Architecture) {
         let (mut one, _) = Peer::connect(&mut node, ends, 2000);
         let (mut other, _) = Peer::connect(&mut node, ends, 2001);
         seen(&log);
-        // All in one batch: what follows the panic is served.
+        // All in one batch: segments after the panic are served.
         let (bad, good) = (one.frame(TcpFlags::PSH, b"panic"), other.frame(TcpFlags::PSH, b"echo"));
         node.put(&bad);
         node.put(&good);

@@ -14,7 +14,7 @@ use wire::tcp::{Header, TcpFlags};
 
 pub const PORT: u16 = 80;
 
-/// A callback, and what it was given.
+/// A callback, and its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
     Open,
@@ -141,13 +141,13 @@ impl Peer {
         self.listen(node)
     }
 
-    /// What the stack sends to this peer now.
+    /// The segments that the stack sends to this peer now.
     pub fn listen(&mut self, node: &mut Node<Real>) -> Vec<Heard> {
         let frames = node.settle();
         self.hear(&frames)
     }
 
-    /// Lets `span` pass; what the stack sends to this peer meanwhile.
+    /// Lets `span` pass; returns the segments that the stack sends to this peer meanwhile.
     pub fn wait(&mut self, node: &mut Node<Real>, span: Duration) -> Vec<Heard> {
         let frames = node.pass(span, Duration::from_millis(1));
         self.hear(&frames)

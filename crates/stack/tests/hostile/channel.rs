@@ -34,7 +34,7 @@ fn guess(from: (Ipv4Addr, u16), round: u32) -> Vec<u8> {
     Segment { flags, ..Segment::ack((from.1, PORT), near, 0) }.frame_from(from.0)
 }
 
-/// What the attacker observes: which of its connections was challenged when. And the total of challenges.
+/// The observations of the attacker: the times of challenges on each of its connections. And the total of challenges.
 fn watch(arch: Architecture, guessed: bool) -> (Vec<(Time, u16)>, u64) {
     let mut node = routed(arch, |_| {});
     let listener = node.listen(PORT, 128);

@@ -64,7 +64,7 @@ pub fn close(node: &Node<Real>, held: &[Held]) {
     }
 }
 
-/// How many answers honest clients get in a second.
+/// The number of answers that honest clients get in a second.
 fn goodput(node: &mut Node<Real>) -> usize {
     let listener = node.listen(PORT, 64);
     let mut clients = Clients::new(10, node.clock.now());

@@ -57,7 +57,7 @@ struct Outcome {
     neighbours: usize,
     bytes: usize,
     buffers: usize,
-    /// How often the router was solicited by broadcast.
+    /// How many times the router was solicited by broadcast.
     lost: usize,
     turned_away: u64,
 }

@@ -1,10 +1,10 @@
 //! A stack that is switched again and again while it carries a load over a link with faults, in virtual time.
 //!
-//! The load has everything that must move: streams in both directions that either end has opened, a connection whose
-//! handler answers and is sent messages, connections that are being opened, accepted, used and closed all the time,
-//! and datagrams; each over IPv4 and over IPv6. Messages to the handlers are posted just before a switch, so that one waits in
-//! a mailbox where the architecture has any. A run fails if a byte is lost, altered or delivered twice, if a connection
-//! is reset, if a call fails, or if the load stops.
+//! The load has all kinds of state that must move: streams in both directions, opened by either end; a connection whose
+//! handler answers and gets messages; connections that are opened, accepted, used and closed all the time; and
+//! datagrams; each over IPv4 and over IPv6. Messages to the handlers are posted just before a switch, so that one waits
+//! in a mailbox where the architecture has any. A run fails if a byte is lost, altered or delivered twice, if a
+//! connection is reset, if a call fails, or if the load stops.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -42,7 +42,7 @@ const MOST_STEPS: usize = 3000;
 const PORT: u16 = 80;
 const HANDLED: u16 = 81;
 const DATAGRAM: u16 = 5000;
-/// What the links do.
+/// The faults of the links.
 const FAULTS: &str = "loss 2% reorder 3% distance 3 delay 2ms dup 1% seed 5";
 
 /// The byte of stream `id` at `at`.
@@ -50,7 +50,7 @@ fn byte(id: usize, at: usize) -> u8 {
     (at.wrapping_mul(31) ^ (at >> 8).wrapping_mul(7) ^ id.wrapping_mul(101)) as u8
 }
 
-/// One end of a connection, and how far its two streams have got.
+/// One end of a connection, and the progress of its two streams.
 struct End {
     stack: Stack<Real>,
     socket: Arc<TcpSocket<Real>>,
@@ -76,7 +76,7 @@ impl End {
         self.sent == self.length && self.received == self.length && over
     }
 
-    /// Writes and reads what is possible now.
+    /// Writes and reads as much as possible now.
     fn pump(&mut self) -> Result<(), String> {
         if self.sent < self.length && !self.closed {
             let end = self.length.min(self.sent + PIECE);
@@ -119,10 +119,10 @@ impl End {
     }
 }
 
-/// Answers what it is given with the same bytes, and sends each message.
+/// Returns the bytes that it receives, and sends each message.
 #[derive(Default)]
 struct Echo {
-    /// What there was no room for.
+    /// Data for which there was no room.
     left: Vec<u8>,
     name: Arc<Mutex<Option<HandlerRef<Real>>>>,
 }
@@ -154,8 +154,8 @@ impl ConnectionHandler<Real> for Echo {
     }
 }
 
-/// The client of a handler: sends bytes below 128, and has to receive them in order, and every message (bytes from 128
-/// on) in order, however the two are mixed.
+/// The client of a handler: sends bytes below 128, and must receive them in order, and every message (bytes from 128
+/// on) in order, in any mixture.
 struct HandlerClient {
     stack: Stack<Real>,
     socket: Arc<TcpSocket<Real>>,
@@ -323,7 +323,7 @@ impl Family {
     }
 }
 
-/// What a run showed.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Shown {
     /// Switches made under load.
@@ -335,7 +335,7 @@ pub struct Shown {
 /// Carries the load while the stack is switched from one architecture to the other and back, again and again.
 ///
 /// # Errors
-/// What went wrong, in words.
+/// A description of the failure.
 pub fn carry(from: Architecture, to: Architecture) -> Result<Shown, String> {
     let faults: FaultPlan = FAULTS.parse().map_err(failed("the plan"))?;
     let mut world =

@@ -107,8 +107,8 @@ fn a_request_for_the_link_address_is_answered_without_a_lock(arch: Architecture)
     }
 }
 
-/// RFC 826, RFC 4861 section 7.2.5: a neighbour has another link address, and the next datagram goes there. An ARP packet,
-/// which cannot say that it overrides what is known, is believed only where the neighbour was not heard of lately.
+/// RFC 826, RFC 4861 section 7.2.5: a neighbour has another link address, and the next datagram goes there. An ARP
+/// packet, which has no override flag, is accepted only if the neighbour was not confirmed recently.
 #[every_arch(only(up))]
 fn an_advertisement_that_changes_a_neighbours_link_address_takes_no_lock(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
@@ -222,7 +222,7 @@ fn a_datagram_in_fragments_comes_and_goes_without_a_lock(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         let mut node = node(arch);
         let socket = bound(&node, ends);
-        // The first readiness of a socket tells all threads how the next ones are told.
+        // The first readiness of a socket publishes to all threads how the next ones are reported.
         drop(datagram_round(&mut node, &socket, ends));
         for ident in 0..4 {
             for piece in in_pieces(ends, Datagram::new(2000, PORT, &[5; 2500]), ident) {
@@ -251,7 +251,7 @@ fn fragments_are_given_up_without_a_lock(arch: Architecture) {
         node.clock.advance(Duration::from_millis(2));
         let (_, spent) = spent(|| node.driver.poll());
         assert_eq!(spent, Spent::NOTHING);
-        // A neighbour that was not heard of for so long may be asked for again first.
+        // A neighbour that was not confirmed for this long may be solicited again first.
         assert!(!node.settle().is_empty());
     }
 }
@@ -332,7 +332,7 @@ fn an_unreachable_port_is_reported_without_a_lock(arch: Architecture) {
     }
 }
 
-/// A router's advertisement that repeats what is known prolongs lifetimes; no lock is needed for that. (One that adds an
+/// A router's advertisement that repeats known values prolongs lifetimes; no lock is needed for that. (One that adds an
 /// address publishes a new view of the interface, for all threads.)
 #[every_arch(only(up))]
 fn a_repeated_router_advertisement_takes_no_lock(arch: Architecture) {

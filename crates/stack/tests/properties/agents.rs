@@ -35,7 +35,7 @@ fn own(arch: Architecture, cell: usize) -> String {
     format!("heddle-{kind}{cell}")
 }
 
-/// The thread that has to answer a segment of this cell which the thread of the test has received.
+/// The thread that must answer a segment of this cell that the thread of the test has received.
 fn answers(arch: Architecture, cell: usize) -> String {
     match arch.to_string().as_str() {
         "connp-t" | "connp-t:spsc" | "conn-thread:2" | "squeue:fill" | "netisr:deferred" => own(arch, cell),
@@ -46,7 +46,7 @@ fn answers(arch: Architecture, cell: usize) -> String {
     }
 }
 
-/// The thread that has to run a call on a connection of this cell, which is idle.
+/// The thread that must run a call on a connection of this cell, which is idle.
 fn runs_calls(arch: Architecture, cell: usize) -> String {
     match arch.to_string().as_str() {
         "up" | "shared-nothing" => TEST.to_owned(),
@@ -91,7 +91,7 @@ fn a_batch_for_several_cells_is_answered_by_the_threads_of_these_cells(arch: Arc
     }
 }
 
-/// Notes which thread says that its connection is ready.
+/// Records the thread that reports readiness of its connection.
 #[derive(Default)]
 pub struct ToldBy(pub Mutex<Vec<String>>);
 
@@ -194,7 +194,7 @@ fn a_write_without_a_value_is_run_by_the_same_thread(arch: Architecture) {
     }
 }
 
-/// Of a connection that has gone, such a write reports that.
+/// If the connection is gone, such a write reports that.
 #[every_arch]
 fn a_write_without_a_value_finds_that_its_connection_is_gone(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {

@@ -1,5 +1,5 @@
-//! Connections that threads own in turn (`backlog`, `steal`; Linux: `lock_sock`, `sk_add_backlog`, `release_sock`): which
-//! thread processes what arrives for one in use, in which order, and how much may wait.
+//! Connections that threads own in turn (`backlog`, `steal`; Linux: `lock_sock`, `sk_add_backlog`, `release_sock`): the
+//! thread that processes segments for a connection in use, their order, and the limit of the backlog.
 
 use std::time::Duration;
 
@@ -57,9 +57,9 @@ fn an_owner_runs_its_event_without_a_lock(arch: Architecture) {
     }
 }
 
-/// `tcp_v4_rcv`: "if (!sock_owned_by_user(sk)) tcp_v4_do_rcv(sk, skb) else tcp_add_backlog(sk, skb)". The segments of a
-/// connection that a call uses are not processed by the thread that receives them, which goes on; the caller processes
-/// them, in their order, before its call returns.
+/// `tcp_v4_rcv`: "if (!sock_owned_by_user(sk)) tcp_v4_do_rcv(sk, skb) else tcp_add_backlog(sk, skb)". While a call uses
+/// a connection, the thread that receives segments for it does not process them, but continues with others; the caller
+/// processes them, in their order, before its call returns.
 #[every_arch(only(backlog, steal))]
 fn segments_for_a_connection_in_use_are_processed_by_its_owner_in_order(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
@@ -113,7 +113,7 @@ fn a_timer_of_a_connection_in_use_is_run_by_its_owner(arch: Architecture) {
 }
 
 /// `sk_add_backlog`: "if (sk_rcvqueues_full(sk, limit)) return -ENOBUFS". As much as the largest receive buffer and 64
-/// KiB may wait; what exceeds it is dropped and counted, and the connection goes on.
+/// KiB may wait; segments that exceed it are dropped and counted, and the connection continues.
 #[every_arch(only(backlog, steal))]
 fn a_full_backlog_drops_and_counts(arch: Architecture) {
     /// A segment counts with its data and 256 bytes.

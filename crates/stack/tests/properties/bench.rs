@@ -23,7 +23,7 @@ pub const PORT: u16 = 80;
 /// Cells that an architecture with one for each processor has.
 pub const CELLS: usize = 2;
 
-/// A device that reports what is transmitted, and by which thread with which locks.
+/// A device that reports transmitted frames, with the thread and its locks.
 pub struct Reporting(pub Box<dyn Device>);
 
 impl Device for Reporting {
@@ -71,7 +71,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// A new connection from the peer's port. `exchange` delivers a frame and returns what the stack sends.
+    /// A new connection from the peer's port. `exchange` delivers a frame and returns the frames that the stack sends.
     pub fn open(
         (ends, port): (Ends, u16),
         listener: &ListenerShared<Observed>,

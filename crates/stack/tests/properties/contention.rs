@@ -19,7 +19,7 @@ fn read() -> Call<Observed> {
     Call::Receive(tcp::Receive { max: 10 })
 }
 
-/// How far a thread gets: it ends, or it sleeps with these locks.
+/// The outcome of a thread: it ends, or it sleeps with these locks.
 #[derive(Debug, PartialEq, Eq)]
 enum Comes {
     Through,
@@ -126,7 +126,7 @@ fn a_busy_connection_does_not_block_other_connections(arch: Architecture) {
 }
 
 /// Three threads: one is stopped while it sends for a connection, one wants the same connection, and one another
-/// connection. How far the second and the third get.
+/// connection. The outcomes of the second and the third thread.
 fn a_second_for_the_same(arch: Architecture, ends: Ends) -> [Comes; 2] {
     let mut bench = Bench::with_threads(arch, ends);
     let (first, second) = bench.ports(1024, 0, 1);
@@ -161,7 +161,7 @@ fn a_thread_that_waits_for_a_connection_holds_the_table(arch: Architecture) {
 
 /// "Usually between the kernel's inbound protocol thread and an application's sending thread": a segment of the busy
 /// connection arrives, and a third thread wants another connection. The locks of the receive thread while it waits, and
-/// how far the third gets.
+/// the outcome of the third thread.
 fn a_segment_for_the_same(arch: Architecture, ends: Ends) -> (Vec<LockClass>, Comes) {
     let mut bench = Bench::with_threads(arch, ends);
     let (first, second) = bench.ports(1024, 0, 1);
@@ -204,7 +204,7 @@ fn a_segment_that_waits_for_its_connection_holds_the_table(arch: Architecture) {
     }
 }
 
-/// One connection: a thread is stopped while it sends, and another reads. How far the reader gets.
+/// One connection: a thread is stopped while it sends, and another reads. The outcome of the reader.
 fn reader_beside_a_writer(arch: Architecture, ends: Ends) -> Comes {
     let mut bench = Bench::with_threads(arch, ends);
     let port = bench.ports(2, 0, 1).0;

@@ -13,7 +13,7 @@ use crate::bench::{Bench, Connection};
 use crate::scene::Sent;
 use crate::walk::{Moment, What, count, moments};
 
-/// How many segments a batch has: two connections have one each, and the first another.
+/// The number of segments in a batch: two connections have one each, and the first another.
 pub const SEGMENTS: usize = 3;
 
 /// The recorded data.

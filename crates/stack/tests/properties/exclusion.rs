@@ -9,7 +9,7 @@ use crate::events::{SEGMENTS, walks};
 use crate::scene::TEST;
 use crate::walk::{Moment, What, connection_locks, count, held_by_events, taken};
 
-/// Willmann's UP: one thread has the stack, and needs no lock. IX, Seastar: so does a core what it polls.
+/// Willmann's UP: one thread has the stack, and needs no lock. IX, Seastar: so does a core for the flows that it polls.
 #[every_arch(only(up, shared_nothing))]
 fn a_thread_that_owns_what_it_polls_takes_no_lock(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
@@ -66,8 +66,8 @@ fn connp_l_takes_one_lock_for_each_event(arch: Architecture) {
 }
 
 /// Willmann, 3.2.1: "Because connections are uniquely and persistently assigned to a specific protocol thread, no
-/// per-connection state locking is required." 4.1: ConnP-T "eliminates global TCP/IP locking completely". What is left
-/// are the locks of the queues, and no event runs under one.
+/// per-connection state locking is required." 4.1: ConnP-T "eliminates global TCP/IP locking completely". The remaining
+/// locks are those of the queues, and no event runs under one.
 #[every_arch(only(connp_t, connp_t_spsc, conn_thread_2, layer))]
 fn connp_t_runs_events_without_a_lock(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {

@@ -27,7 +27,8 @@ fn a_panic_while_draining_leaves_the_rest_to_the_worker(arch: Architecture) {
         let fin = first.segment(TcpFlags::FIN | TcpFlags::PSH, b"the end");
         bench.put(&fin);
         bench.driver.poll();
-        // The answer to this call comes before the last message is run, and after what the device has to know.
+        // The answer to this call comes before the last message is run, and after the messages that the device must
+        // observe.
         let caller = bench.calls("caller", &called, send(b"text"));
         drop(bench.scene.until(|state| state.sleeps("caller", &[])));
         let fin = queued.segment(TcpFlags::FIN | TcpFlags::PSH, b"the end");

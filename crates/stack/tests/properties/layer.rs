@@ -1,6 +1,6 @@
-//! A thread for each layer (Schmidt and Suda 1995, section 2: processes associated "with protocol layers"): which thread does
-//! which work, that a layer goes on while the one above is busy, and that the queues between them are bounded and keep the
-//! order.
+//! A thread for each layer (Schmidt and Suda 1995, section 2: processes associated "with protocol layers"): which
+//! thread does which work, that a layer continues while the one above is busy, and that the queues between them are
+//! bounded and keep the order.
 //!
 //! The thread of the test polls all queues, and is the link's.
 
@@ -55,7 +55,8 @@ fn the_links_thread_does_no_work_of_the_layers_above(arch: Architecture) {
     }
 }
 
-/// One thread has all connections, whichever queue brings their segments: it answers them, and runs the calls of users.
+/// One thread has all connections, whichever queue receives their segments: it answers them, and runs the calls of
+/// users.
 #[every_arch(only(layer))]
 fn the_transports_thread_answers_segments_and_runs_calls(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
@@ -93,8 +94,8 @@ fn ip_goes_on_while_the_layer_above_is_busy(arch: Architecture) {
     }
 }
 
-/// The queue of a layer is bounded: what exceeds it is dropped and counted, no layer below waits, and the rest arrives in
-/// order.
+/// The queue of a layer is bounded: packets that exceed it are dropped and counted, no layer below waits, and the rest
+/// arrives in order.
 #[every_arch(only(layer))]
 fn a_full_queue_drops_and_counts(arch: Architecture) {
     const BEYOND: usize = 44;
@@ -118,7 +119,7 @@ fn a_full_queue_drops_and_counts(arch: Architecture) {
     }
 }
 
-/// What waits between two layers when the architecture is changed is not lost, and keeps its order (G9).
+/// Packets that wait between two layers when the architecture is changed are not lost, and keep their order (G9).
 #[every_arch(only(layer))]
 fn what_waits_is_processed_when_the_architecture_is_changed(arch: Architecture) {
     for (ends, next) in

@@ -33,8 +33,8 @@ fn swi(cpu: usize) -> String {
     format!("heddle-ni{cpu}")
 }
 
-/// `netisr_dispatch_src` and `netisr_select_cpuid`: the thread that processes a packet for the stream of `cpu`, which the
-/// thread of `queue` brings.
+/// `netisr_dispatch_src` and `netisr_select_cpuid`: the thread that processes a packet for the stream of `cpu`,
+/// received by the thread of `queue`.
 fn processed_by(arch: &str, queue: usize, cpu: usize) -> String {
     let cpu = if arch.ends_with("+source") { queue } else { cpu };
     match arch.split('+').next() {
@@ -60,7 +60,7 @@ fn a_segment_is_processed_by_the_thread_that_the_policies_choose() {
 }
 
 /// "It's possible for a protocol not to have a good idea about where to process a packet": a datagram has no hash, so that
-/// `flow` falls back to its source; with `cpu` its protocol says the CPU of the port that it is for, whatever its flow.
+/// `flow` falls back to its source; with `cpu` its protocol names the CPU of its port, whatever its flow.
 #[test]
 fn a_datagram_without_a_hash_goes_by_its_source_unless_its_protocol_says_a_cpu() {
     const UDP_PORT: u16 = 53;
@@ -85,8 +85,8 @@ fn a_datagram_without_a_hash_goes_by_its_source_unless_its_protocol_says_a_cpu()
     }
 }
 
-/// "We are willing to direct dispatch only if three conditions hold": while the swi processes a packet, what the thread of
-/// its own CPU brings waits behind it; once the stream is idle, it is processed directly again.
+/// "We are willing to direct dispatch only if three conditions hold": while the swi processes a packet, packets from
+/// the thread of its own CPU wait behind it; once the stream is idle, packets are processed directly again.
 #[test]
 fn hybrid_defers_a_packet_for_its_own_cpu_while_the_swi_runs() {
     for ends in Ends::BOTH_FAMILIES {
@@ -134,8 +134,8 @@ fn hybrid_keeps_the_order_of_a_flow_when_it_changes_between_the_two() {
     }
 }
 
-/// `netisr_queue_workstream`: "if (npwp->nw_len < npwp->nw_limit)", else the packet is freed and counted (`nw_qdrops`). The
-/// stream goes on, and other streams are not concerned.
+/// `netisr_queue_workstream`: "if (npwp->nw_len < npwp->nw_limit)", else the packet is freed and counted (`nw_qdrops`).
+/// The stream continues, and other streams are not affected.
 #[test]
 fn a_full_work_stream_drops_and_counts() {
     const BEYOND: usize = 44;
@@ -163,8 +163,8 @@ fn a_full_work_stream_drops_and_counts() {
     }
 }
 
-/// What waits when the architecture is changed is processed by the next one, in its order (G9): the swi ends with the packet
-/// that it processes.
+/// The next architecture processes the packets that wait when the architecture is changed, in their order (G9): the swi
+/// ends after the packet that it processes.
 #[test]
 fn packets_that_wait_are_processed_under_the_next_architecture() {
     for (ends, next) in

@@ -1,5 +1,6 @@
-//! Hard handlers and soft-interrupt threads (Nakahara et al. 2015, section 3.3): how many frames are taken at once, which
-//! thread does the work of the protocols, how many frames may wait, and what is different with polling.
+//! Hard handlers and soft-interrupt threads (Nakahara et al. 2015, section 3.3): the number of frames taken at once,
+//! the thread that does the work of the protocols, the number of frames that may wait, and the differences with
+//! polling.
 //!
 //! The thread of the test polls all queues, and is the hard handler of each.
 
@@ -48,7 +49,7 @@ fn in_both_families() -> impl Iterator<Item = (Ends, (&'static str, usize))> {
 }
 
 /// "It reduces execution periods of hardware interrupt handlers": one turn takes a bounded number of frames, though more
-/// wait in the device; `all` has no bound. What was not taken is taken in later turns, and nothing is lost.
+/// wait in the device; `all` has no bound. Frames that were not taken are taken in later turns, and none is lost.
 #[test]
 fn a_turn_takes_no_more_frames_than_the_name_says() {
     for (ends, (arch, bound)) in in_both_families() {
@@ -141,8 +142,8 @@ fn each_cpu_has_one_soft_interrupt_thread() {
     }
 }
 
-/// The queue of a CPU is bounded. What exceeds it is dropped and counted; the queues of other CPUs are not concerned; and the
-/// hard handler does not wait.
+/// The queue of a CPU is bounded. Frames that exceed it are dropped and counted; the queues of other CPUs are not
+/// affected; and the hard handler does not wait.
 #[test]
 fn a_full_queue_drops_and_counts() {
     const BEYOND: usize = 44;
@@ -174,7 +175,7 @@ fn a_full_queue_drops_and_counts() {
     }
 }
 
-/// What waits when the architecture is changed is not lost, and keeps its order (G9).
+/// Frames that wait when the architecture is changed are not lost, and keep their order (G9).
 #[test]
 fn frames_that_wait_are_processed_when_the_architecture_is_changed() {
     for (ends, next) in

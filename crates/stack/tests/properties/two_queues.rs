@@ -1,5 +1,5 @@
-//! A stack with two receive queues and three CPUs, so that a flow's queue does not say its CPU. The thread of the test polls
-//! both queues.
+//! A stack with two receive queues and three CPUs, so that a flow's queue does not determine its CPU. The thread of the
+//! test polls both queues.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -69,13 +69,13 @@ impl TwoQueues {
         self.far[0].tx.flush();
     }
 
-    /// Delivers a frame, and runs everything until the stack rests; returns what it sent.
+    /// Delivers a frame, and runs all drivers until the stack is idle; returns the sent frames.
     pub fn exchange(&mut self, frame: &[u8]) -> Vec<Vec<u8>> {
         self.put(frame);
         self.settle()
     }
 
-    /// Runs everything until the stack rests; returns what it sent.
+    /// Runs all drivers until the stack is idle; returns the sent frames.
     pub fn settle(&mut self) -> Vec<Vec<u8>> {
         let mut sent = Vec::new();
         let mut idle = 0;
@@ -89,7 +89,7 @@ impl TwoQueues {
         sent
     }
 
-    /// What the stack has sent, and the peer has not taken yet.
+    /// The frames that the stack has sent and the peer has not taken yet.
     pub fn sent(&mut self) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
         self.far.iter_mut().for_each(|pair| while pair.rx.receive(&mut frames, 64) > 0 {});
@@ -121,7 +121,7 @@ impl TwoQueues {
         assert_eq!(self.drivers[queue].poll(), 1, "it arrives on this queue");
     }
 
-    /// Reads what there is.
+    /// Reads the available data.
     pub fn read(&self, connection: &Connection) -> Vec<u8> {
         match self.stack.call(&connection.socket.target(), Call::Receive(tcp::Receive { max: 1 << 20 })) {
             Reply::Received(Ok(got)) => got.data.iter().flat_map(|data| data.to_vec()).collect(),

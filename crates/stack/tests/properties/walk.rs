@@ -1,5 +1,5 @@
-//! Reading a recorded walk: which locks a thread took, what it held then, and when it ran events, sent messages and
-//! woke others.
+//! Reading a recorded walk: the locks that a thread took, those that it held then, and its events, messages and
+//! wake-ups.
 
 use sync::LockClass;
 use sync::walk::WalkStep;
@@ -71,7 +71,7 @@ pub fn taken(moments: &[Moment]) -> Vec<LockClass> {
         .collect()
 }
 
-/// How often something happens.
+/// The number of matching steps.
 pub fn count(moments: &[Moment], what: What) -> usize {
     moments.iter().filter(|moment| moment.what == what).count()
 }
@@ -81,7 +81,7 @@ pub fn held_by_events(moments: &[Moment]) -> Vec<&[LockClass]> {
     moments.iter().filter(|moment| moment.what == What::Runs).map(|moment| &moment.held[..]).collect()
 }
 
-/// The locks of connections that a walk takes, in order, each with what is held then.
+/// The locks of connections that a walk takes, in order, each with the locks held then.
 pub fn connection_locks(moments: &[Moment]) -> Vec<(LockClass, &[LockClass])> {
     let of_connection = |class: LockClass| (LockClass::PcbHeaderIn..=LockClass::PcbHeaderOut).contains(&class);
     moments

@@ -31,7 +31,8 @@ pub enum Calls {
 }
 
 /// `threads` receive threads compute how long they may sleep while a caller announces work: not all of them sleep past
-/// it, nor does a thread that is called by name. A sleep here ends only by a wake-up, so a lost wake-up is a deadlock.
+/// it, nor does a thread that is woken by its number. A sleep here ends only by a wake-up, so a lost wake-up is a
+/// deadlock.
 pub fn due_while_falling_asleep<P: Platform>(threads: usize, calls: Calls) {
     let alarms = Arc::new(Alarms::<P>::new(threads));
     let deadline = Arc::new(P::AtomicU64::new(u64::MAX));

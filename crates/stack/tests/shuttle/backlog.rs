@@ -21,8 +21,8 @@ fn does<P: Platform>(mut owner: Ownership<'_, Vec<u32>, u32, P>, mut work: u32) 
     }
 }
 
-/// One thread that waits brings the first work, one that does not wait brings the rest: all of it is done once, and the
-/// rest in its order.
+/// One thread that waits has the first work, one that does not wait has the rest: all of it is done once, and the rest
+/// in its order.
 pub fn work_left_for_the_owner<P: Platform>() {
     const LEFT: [u32; 2] = [1, 2];
     let shared: Arc<Shared<P>> = Arc::new(Backlogged::new(LockKind::Blocking, Vec::new()));

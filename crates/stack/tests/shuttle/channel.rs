@@ -19,8 +19,8 @@ fn ends<P: Platform>() -> (Arc<TcpSocket<P>>, Channel<P>, OwnerEnd<P>) {
     (socket, user, owner)
 }
 
-/// A user who finds the ring empty, clears readiness and sleeps, while the owner puts an item in. Readiness is left from
-/// an item that has been taken. A sleep here ends only by a wake-up, so a lost one is a deadlock.
+/// A user that finds the ring empty, clears readiness and sleeps, while the owner puts an item in. Readiness is left
+/// from an item that has been taken. A sleep here ends only by a wake-up, so a lost one is a deadlock.
 pub fn item_while_falling_asleep<P: Platform>() {
     let (socket, user, mut owner) = ends::<P>();
     socket.ready.raise(Readiness::READABLE);
@@ -38,13 +38,14 @@ pub fn item_while_falling_asleep<P: Platform>() {
     P::join(caller).expect("the caller ends well");
 }
 
-/// The owner finds the ring full while its user empties it: the owner sees the room, or the user sees that it must tell.
+/// The owner finds the ring full while its user empties it: the owner sees the room, or the user sees that it must
+/// notify the owner.
 pub fn room_while_looking<P: Platform>() {
     let (_socket, user, mut owner) = ends::<P>();
     while owner.has_room() {
         owner.put(Received::default());
     }
-    // The flag of that look is taken down: what is looked for is the next.
+    // The flag of that check is cleared: the test looks for the next one.
     owner.take_back();
     let told = Arc::new(P::AtomicBool::new(false));
     let tells = told.clone();

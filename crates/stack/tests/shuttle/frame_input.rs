@@ -19,7 +19,7 @@ pub const SOFT: &str = "soft";
 
 /// Frames of each interrupt, one more than may wait: the number of each is its only byte.
 const INTERRUPTS: [&[u8]; 2] = [&[1, 2], &[3]];
-/// How many may wait.
+/// The number of frames that may wait.
 const LIMIT: usize = 1;
 
 struct Scene<P: Platform> {

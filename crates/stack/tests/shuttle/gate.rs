@@ -20,7 +20,7 @@ pub enum Passes {
 }
 
 /// One thread passes while another closes the gate and moves the state, of two words: inside, either both have moved or
-/// neither has. The thread that closes sees what was done inside before, and the other one is not left outside.
+/// neither has. The closing thread sees earlier writes made inside, and the other thread does not stay outside.
 pub fn passes_while_it_closes<P: Platform>(passes: Passes) {
     let gate = Arc::new(Gate::<P>::default());
     let words = Arc::new([P::AtomicU32::new(0), P::AtomicU32::new(0)]);
@@ -61,7 +61,7 @@ pub fn passes_while_it_closes<P: Platform>(passes: Passes) {
         || {
             let before = used.load(Ordering::Relaxed);
             words.iter().for_each(|word| word.store(1, Ordering::Relaxed));
-            // As an architecture whose cell another thread owns.
+            // Like an architecture whose cell another thread owns.
             (!owned.load(Ordering::Relaxed)).then_some(before)
         },
     );

@@ -68,7 +68,7 @@ fn two_writers(arch: Architecture) {
     holds(move || models::two_writers::<Checked>(arch));
 }
 
-/// Where a thread that does not run a segment leaves it, and must not leave it to nobody.
+/// The places where a thread leaves a segment that it does not run, and where another thread must run it.
 #[every_arch(only(backlog, connp_t, squeue_nodrain, steal))]
 fn data_while_reading(arch: Architecture) {
     holds(move || models::data_while_reading::<Checked>(arch));

@@ -158,7 +158,7 @@ fn a_message_that_nobody_is_told_of_is_found(arch: Architecture) {
     hangs_with(Mistake::NoWake(OWNER, CALLER), move || crowd::<Checked>(arch));
 }
 
-/// `layer`: the thread of each layer is woken for what the one below leaves in its queue.
+/// `layer`: the thread of each layer is woken for messages that the one below puts into its queue.
 #[every_arch(only(layer))]
 fn a_layer_that_nobody_tells_of_its_queue_is_found(arch: Architecture) {
     hangs_with(Mistake::NoWake(RECEIVER, IP), move || connection::<Checked>(arch));
@@ -193,8 +193,8 @@ fn a_shard_that_is_drained_needs_no_worker(arch: Architecture) {
     holds_with(Mistake::NoWake(CALLER, WORKER), move || crowd::<Checked>(arch));
 }
 
-/// `msgp-pool`: a receive thread wakes a worker for what it has put into the shared input, a worker checks again before it
-/// sleeps, and one that passes its turn on wakes the next.
+/// `msgp-pool`: a receive thread wakes a worker for the frames that it has put into the shared input, a worker checks
+/// again before it sleeps, and one that passes its turn on wakes the next.
 #[every_arch(only(msgp_pool))]
 fn a_frame_or_a_turn_that_no_worker_is_told_of_is_found(arch: Architecture) {
     hangs_with(Mistake::NoWake(RECEIVER, POOLED), move || connection::<Checked>(arch));
@@ -220,30 +220,30 @@ fn workers_without_tickets_are_seen_to_overtake_each_other() {
     }
 }
 
-/// `netisr:deferred`: a receive thread wakes the swi for what it has left in a work stream, and the swi looks again before
-/// it sleeps.
+/// `netisr:deferred`: a receive thread wakes the swi for packets that it has left in a work stream, and the swi checks
+/// again before it sleeps.
 #[every_arch(only(netisr_deferred))]
 fn a_packet_that_no_swi_is_told_of_is_found(arch: Architecture) {
     hangs_with(Mistake::NoWake(RECEIVER, SWI), move || connection::<Checked>(arch));
     hangs_with(Mistake::BlindSleep(SWI), move || connection::<Checked>(arch));
 }
 
-/// `softint`: a hard handler wakes the soft-interrupt thread for the frames that it has left, and that thread looks again
-/// before it sleeps.
+/// `softint`: a hard handler wakes the soft-interrupt thread for the frames that it has left, and that thread checks
+/// again before it sleeps.
 #[every_arch(only(softint))]
 fn a_frame_that_no_soft_interrupt_thread_is_told_of_is_found(arch: Architecture) {
     hangs_with(Mistake::NoWake(RECEIVER, SOFTINT), move || connection::<Checked>(arch));
     hangs_with(Mistake::BlindSleep(SOFTINT), move || connection::<Checked>(arch));
 }
 
-/// The same for its queue alone; and what it has found before it says that it sleeps is not enough.
+/// The same for its queue alone; a check before it announces its sleep is not enough.
 #[test]
 fn frames_left_in_the_queue_of_a_soft_interrupt_thread_are_found() {
     hangs_with(Mistake::NoWake(HARD, SOFT), interrupts_while_falling_asleep::<Checked>);
     hangs_with(Mistake::Above(PlantedMistake::IdleDespiteWork), interrupts_while_falling_asleep::<Checked>);
 }
 
-/// `netisr:hybrid`: the thread that processes a packet directly wakes the swi for what was left meanwhile.
+/// `netisr:hybrid`: the thread that processes a packet directly wakes the swi for packets left meanwhile.
 #[test]
 fn packets_left_while_one_is_processed_directly_are_found() {
     hangs_with(Mistake::NoWake(HYBRID, BESIDE), deferred_and_directly::<Checked>);
@@ -278,7 +278,7 @@ fn a_lock_that_is_released_without_a_wake_is_found(arch: Architecture) {
     hangs_with(Mistake::NoWake(CALLER, CALLER), move || crowd::<Checked>(arch));
 }
 
-/// `backlog`: a thread that lets go of a connection has seen, in the same step, that nothing is left for it; and wakes a
+/// `backlog`: a thread that releases a connection has seen, in the same step, that its backlog is empty; and wakes a
 /// caller that waits for the connection.
 #[every_arch(only(backlog, steal))]
 fn a_connection_that_is_let_go_in_two_steps_is_found(arch: Architecture) {
@@ -286,7 +286,7 @@ fn a_connection_that_is_let_go_in_two_steps_is_found(arch: Architecture) {
     hangs_with(Mistake::NoWake(WRITER, WRITER), move || two_writers::<Checked>(arch));
 }
 
-/// `steal`: a thread that returns a handler sees, in the same step, what was left for it meanwhile.
+/// `steal`: a thread that returns a handler sees, in the same step, the bits left for it meanwhile.
 #[test]
 fn a_handler_that_is_returned_in_two_steps_is_found() {
     let said = fails_with(Mistake::Above(PlantedMistake::ReturnInTwoSteps), taken_by_home_and_thief::<Checked>);

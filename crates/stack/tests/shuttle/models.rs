@@ -17,7 +17,7 @@ use testbed::frames::{ISS, STACK, Segment, tcp_of};
 use testbed::node::{Node, NodeConfig, send};
 
 pub(super) const PORT: u16 = 80;
-/// How often each thread of a crowd opens a socket.
+/// How many times each thread of a crowd opens a socket.
 const CALLS: usize = 3;
 
 /// A stack with its receive thread, and the peer's end of its link.

@@ -20,7 +20,7 @@ struct Scene<P: Platform> {
     handler: HandlerTurns<u32, P>,
     queues: ReadyQueues<(), P>,
     arrived: P::AtomicUsize,
-    /// How many events the handler has seen.
+    /// The number of events that the handler has received.
     seen: P::AtomicUsize,
     busy: P::AtomicBool,
 }
@@ -48,7 +48,7 @@ impl<P: Platform> Scene<P> {
 }
 
 /// Events of one connection arrive at its home core, which runs the handler after each; a thief takes the connection
-/// meanwhile. One at a time runs the handler, and it sees every event.
+/// meanwhile. One thread at a time runs the handler, and it receives every event.
 pub fn taken_by_home_and_thief<P: Platform>() {
     let scene = Arc::new(Scene::<P> {
         handler: HandlerTurns::new(7),

@@ -1,5 +1,5 @@
-//! The work stream of `netisr:hybrid`: packets that wait for the swi, and packets that the thread which brings them
-//! processes directly.
+//! The work stream of `netisr:hybrid`: packets that wait for the swi, and packets that their receive thread processes
+//! directly.
 //!
 //! Generic over the platform: shuttle runs this here, and loom, which models weak memory, in `tests/loom.rs`.
 
@@ -8,12 +8,12 @@ use std::sync::Arc;
 use stack::arch::work_stream::WorkStream;
 use sync::{Atomic, Lock, LockClass, LockKind, Ordering, Parker, Platform, ThreadClass};
 
-/// The thread that brings packets, on the CPU of the stream.
+/// The receive thread on the CPU of the stream.
 pub const HYBRID: &str = "hybrid";
-/// The thread that brings one from another CPU, and then does the work of the swi.
+/// A receive thread of another CPU, which then does the work of the swi.
 pub const BESIDE: &str = "swi";
 
-/// Packets of one flow, in the order in which the thread brings them.
+/// Packets of one flow, in the order in which the thread receives them.
 const FLOW: [u32; 2] = [1, 2];
 /// The packet from the other CPU.
 const OTHER: u32 = 9;
@@ -67,8 +67,9 @@ impl<P: Platform> Scene<P> {
     }
 }
 
-/// A packet from another CPU waits, and packets of one flow are brought on the stream's own CPU meanwhile: directly, or
-/// behind it. Each is processed once, one at a time, and the flow in its order; and the swi is not left asleep.
+/// A packet from another CPU waits, and packets of one flow are received on the stream's own CPU meanwhile: they are
+/// processed directly, or behind it. Each is processed once, one at a time, and the flow in its order; and the swi is
+/// not left asleep.
 pub fn deferred_and_directly<P: Platform>() {
     let scene = Arc::new(Scene::<P> {
         stream: WorkStream::new(LockKind::Blocking, FLOW.len() + 1),

@@ -41,7 +41,7 @@ const MAX_MSS: u32 = u16::MAX as u32;
 /// Segments that may leave at once when recovery ends: as many as a connection begins with (RFC 6928).
 const BURST: u32 = 10;
 
-/// The congestion window of one connection and what moves it.
+/// The congestion window of one connection and the state that changes it.
 #[derive(Clone, Debug)]
 pub struct Controller {
     window: CongestionWindow,
@@ -109,8 +109,8 @@ impl Controller {
     /// not the pipe).
     ///
     /// `cwnd_limited`: the window, not the application or the peer, limited what was in flight; a window that was not
-    /// used says nothing about the network, and does not grow (RFC 5681 section 3.1, RFC 9438 section 5.8), except in
-    /// slow start up to twice the flight. During fast recovery nothing grows either.
+    /// used provides no information about the network, and does not grow (RFC 5681 section 3.1, RFC 9438 section 5.8),
+    /// except in slow start up to twice the flight. During fast recovery nothing grows either.
     #[inline(always)]
     pub fn on_ack(&mut self, acked: u32, flight_before: u32, srtt: Option<Duration>, now: Time, cwnd_limited: bool) {
         let window = &mut self.window;
@@ -242,7 +242,7 @@ impl Controller {
     }
 
     /// Sets the threshold for a loss with `flight` bytes outstanding; never below two segments (RFC 5681 equation 4).
-    /// Returns what it would be without that bound.
+    /// Returns the window without that bound.
     fn cut(&mut self, flight: u32) -> u32 {
         let window = &mut self.window;
         // Bytes that limited transmit sent beyond the window do not count (RFC 5681 section 3.2, step 2).
@@ -263,7 +263,8 @@ impl Controller {
     /// and must not count as growth.
     ///
     /// After fast recovery the window is the threshold (RFC 6582 section 3.2 step 3, full acknowledgement), but allows
-    /// no more than ten segments at once: slow start does the rest. After a time-out slow start goes on, unrestricted.
+    /// no more than ten segments at once: slow start does the rest. After a time-out slow start continues,
+    /// unrestricted.
     pub fn on_recovery_exit(&mut self, pipe: u32, _now: Time) {
         if self.window.phase == Phase::Recovery {
             let conserved = pipe.saturating_add(BURST * self.window.mss());

@@ -1,4 +1,4 @@
-//! What moves the window of a connection, under both algorithms.
+//! Changes of a connection's congestion window, under both algorithms.
 
 use super::*;
 use proptest::prelude::*;

@@ -1,5 +1,5 @@
-//! An active open with Fast Open (RFC 7413): a SYN with a cookie and payload, or with the request for a cookie; what is
-//! learnt from the answer; and the fallback without one.
+//! An active open with Fast Open (RFC 7413): a SYN with a cookie and payload, or with the request for a cookie; the
+//! information from the answer; and the fallback without one.
 
 use observe::{Counter, Time};
 use wire::SeqNumber;
@@ -16,7 +16,7 @@ use crate::user_timeout;
 
 /// Parameters of an active open with data, in addition to [`crate::OpenParams`].
 pub struct Start {
-    /// What the SYN may carry.
+    /// The Fast Open parts of the SYN.
     pub offer: Offer,
     /// Data to send, no more than the send buffer holds: data that does not fit the SYN follows after the handshake.
     pub data: Chunks,
@@ -61,7 +61,7 @@ impl PcbMut<'_> {
         self.send_fast_syn(start.offer, out, now);
     }
 
-    /// Send our SYN with what `offer` allows, and start its timer.
+    /// Send our SYN, with cookie and data as `offer` allows, and start its timer.
     fn send_fast_syn(&mut self, offer: Offer, out: &mut Outbox<'_>, now: Time) {
         let (sw, rq) = (&mut *self.send_window, &mut *self.retransmit_queue);
         let len = rq.len.min(u32::from(offer.max_data));

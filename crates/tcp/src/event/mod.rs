@@ -58,7 +58,7 @@ pub trait TcpEvent {
     /// time a segment may wait in a queue.
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Self::Reply;
 
-    /// How much it counts where work is counted by segments: 1, or the parts of an arriving super-segment.
+    /// Its weight where work is counted by segments: 1, or the number of parts of an arriving super-segment.
     #[inline]
     fn segments(&self) -> usize {
         1

@@ -1,8 +1,8 @@
-//! SEND without waiting for the answer: the user has been told beforehand how much there is room for.
+//! SEND without waiting for the answer: the user was granted room beforehand.
 //!
-//! The room is asked for with [`SendRoom`], and data up to it is appended with [`SendPromised`], in any number of pieces.
-//! It is appended completely, even if the room has shrunk meanwhile because memory is scarce or segments have become
-//! smaller: the buffer then exceeds its limit by no more than was promised.
+//! [`SendRoom`] requests the room, and data up to it is appended with [`SendPromised`], in any number of pieces. It is
+//! appended completely, even if the room has shrunk meanwhile because memory is scarce or segments have become smaller:
+//! the buffer then exceeds its limit by no more than was promised.
 
 use observe::Time;
 
@@ -26,7 +26,7 @@ impl TcpEvent for SendRoom {
     }
 }
 
-/// Appends all of the data, for which [`SendRoom`] said that there is room, and sends what may be sent.
+/// Appends all of the data, for which [`SendRoom`] has granted room, and sends what may be sent.
 pub struct SendPromised(pub Chunks);
 
 impl TcpEvent for SendPromised {

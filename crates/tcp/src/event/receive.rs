@@ -42,8 +42,8 @@ pub struct Received {
     pub urgent: Option<usize>,
 }
 
-/// Copies about what a [`Receive`] of `max` bytes would hand out, without taking it: nothing counts as read, and the
-/// window stays as it is.
+/// Copies about the data that a [`Receive`] of `max` bytes would return, without taking it: nothing counts as read, and
+/// the window stays the same.
 #[derive(Clone, Copy, Debug)]
 pub struct Peek {
     /// Bytes wanted.

@@ -22,7 +22,7 @@ const SILENCE: Duration = Duration::from_secs(1);
 const DISTANCE: u32 = 65_535 + 2;
 
 /// An active open requests the tuple of this connection. If the connection is in TIME-WAIT, both sides have used
-/// timestamps, no user holds it and no segment has arrived for a second, it ends (`out.table` says to remove it).
+/// timestamps, no user holds it and no segment has arrived for a second, it ends (`out.table` requests its removal).
 #[derive(Clone, Copy, Debug)]
 pub struct Reclaim;
 

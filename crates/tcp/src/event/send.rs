@@ -16,7 +16,7 @@ use crate::pcb::{Ack, Awaited, HeaderOut, IDLE_CHECK, Push, RetransmitQueue, Sen
 /// times.
 pub type Chunks = SmallVec<[Chunk; 1]>;
 
-/// Append data to the send queue, as far as there is space, and send what may be sent.
+/// Append data to the send queue, as far as there is space, and send all that may be sent.
 #[derive(Default)]
 pub struct Send {
     /// The data.
@@ -238,7 +238,7 @@ pub(super) fn enqueue(rq: &mut RetransmitQueue, chunk: Chunk, out: &mut Outbox<'
     }
 }
 
-/// The connection has just been established: send what was queued before, and the acknowledgement.
+/// The connection has just been established: send the data that was queued before, and the acknowledgement.
 pub(super) fn flush_pending(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time, ack: Ack) -> Advertised {
     super::close::continue_close(parts, out, now);
     parts.transmit(out, |sw, rq, ho, out| lane::transmit(sw, rq, ho, out, now, ack))

@@ -132,7 +132,7 @@ pub struct StatusReport {
     pub max_pacing_rate: Option<u64>,
     /// Traffic counters.
     pub traffic: Traffic,
-    /// What limited the sender; zero unless [`crate::Config::measure_limits`] is set.
+    /// The limits of the sender; zero unless [`crate::Config::measure_limits`] is set.
     pub limited: Limited,
     /// Position of the urgent mark in the data not yet taken: bytes up to and including the urgent one.
     pub urgent: Option<u32>,

@@ -1,9 +1,9 @@
-//! The active side, as values: what a SYN may carry, and what is learnt from its answer.
+//! The active side, as values: the Fast Open parts of a SYN, and the information from its answer.
 
 use wire::SeqNumber;
 use wire::tcp::FastOpen;
 
-/// What the SYN of an active open may carry.
+/// The Fast Open parts of an active open's SYN.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offer {
     /// A cookie that the peer gave before, or the request for one.
@@ -28,7 +28,7 @@ pub enum OfferOutcome {
     Silent,
 }
 
-/// What an active open has learnt about its destination.
+/// The information of an active open about its destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DestinationUpdate {
     /// The cookie to show next time.
@@ -51,7 +51,7 @@ pub enum FastOpenFailure {
     SentAgain = 3,
 }
 
-/// What a connection keeps about its offer.
+/// A connection's record of its offer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SentOffer {
     pub(crate) option: Option<FastOpen>,

@@ -1,4 +1,4 @@
-//! What a client keeps about servers (RFC 7413 section 4.1.3): their cookies, their MSS, and whether the path seems to
+//! A client's records about servers (RFC 7413 section 4.1.3): their cookies, their MSS, and whether the path seems to
 //! drop SYNs with payload.
 //!
 //! What may never happen: memory that grows with the number of destinations.
@@ -53,7 +53,8 @@ pub struct Destinations {
 }
 
 impl Destinations {
-    /// What an open with payload towards `remote` may put on its SYN, `route_mss` being what the route carries.
+    /// The Fast Open option and the amount of payload that an open towards `remote` may put on its SYN. `route_mss` is
+    /// the MSS of the route.
     pub fn offer(&self, remote: IpAddr, route_mss: u16, mode: FastOpenMode, now: Time) -> Offer {
         if !mode.has(FastOpenMode::CLIENT) {
             return Offer::default();

@@ -2,7 +2,7 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `client.rs` | what an active open may put on its SYN, and what it learns; the events are in `event/fast_open.rs` |
+//! | `client.rs` | the parts of an active open's SYN, and the information from its answer; the events are in `event/fast_open.rs` |
 //! | `destinations.rs` ([`Destinations`]) | a client's cache of servers |
 //! | `cookie.rs` ([`CookieKeys`]) | the cookies of a server |
 //! | `pending.rs` ([`PendingRequests`]) | how many connections may be open early |

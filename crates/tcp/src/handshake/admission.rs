@@ -46,7 +46,7 @@ impl Backlog {
         self.handshakes.used > self.handshakes.limit / 2
     }
 
-    /// How often the SYN-ACK of a half-open connection is sent again.
+    /// How many times the SYN-ACK of a half-open connection is sent again.
     pub fn syn_ack_retries(&self, config: &Config) -> u8 {
         let limit = config.syn_ack_retries;
         if self.is_crowded() { limit.min(RETRIES_WHEN_CROWDED) } else { limit }
@@ -62,7 +62,7 @@ impl Backlog {
     }
 }
 
-/// What a listener answers to a SYN.
+/// A listener's answer to a SYN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SynResponse {
     /// A SYN-ACK, with this Fast Open cookie if there is one; the handshake is stored and counts as one in progress.
@@ -96,7 +96,7 @@ impl SynResponse {
     }
 }
 
-/// Decides what a listener answers to `syn`. `fast_open`: the keys of a listener that takes Fast Open requests.
+/// Decides the listener's answer to `syn`. `fast_open`: the keys of a listener that takes Fast Open requests.
 ///
 /// # Errors
 /// The reason for which the SYN is dropped; nothing has been counted.

@@ -18,8 +18,8 @@ use super::half_open::{HalfOpen, agreement};
 use super::listen;
 
 /// A SYN with a good cookie makes a connection at once (RFC 7413 section 4.2.2): its payload can be read, and the user
-/// may answer. `cookie`: a new one to give to the peer. The SYN-ACK is in `out`, and `out.table` says that the
-/// connection may enter the accept queue; it says so again when the handshake is complete. The connection is left in
+/// may answer. `cookie`: a new one to give to the peer. The SYN-ACK is in `out`, and `out.table` reports that the
+/// connection may enter the accept queue; it reports it again when the handshake is complete. The connection is left in
 /// `child`.
 ///
 /// Such a connection has no ECN: the bits of its SYN-ACK and those of the data after it would have different meanings.

@@ -81,8 +81,8 @@ pub enum Progress {
     Waiting,
     /// It is over: the peer has reset it.
     Ended,
-    /// The handshake is complete: the connection is in `child`. `out.table` says so; data and FIN of the segment have
-    /// been taken.
+    /// The handshake is complete: the connection is in `child`. `out.table` reports it; data and FIN of the segment
+    /// have been taken.
     Established,
 }
 
@@ -157,7 +157,7 @@ impl HalfOpen {
         self.flow_hash
     }
 
-    /// How often the timer has sent the SYN-ACK again.
+    /// How many times the timer has sent the SYN-ACK again.
     pub fn retries(&self) -> u8 {
         self.retries
     }
@@ -369,7 +369,7 @@ impl HalfOpen {
             sw.rtt.start();
             parts.retransmit_queue.log.sent(sw.una, sw.una, self.sent(now).as_micros() as u32, 0);
         }
-        // Time-outs of a listener that waits for data say nothing about the path.
+        // Time-outs of a listener that waits for data are no evidence about the path.
         let unanswered = if self.has(feature::DEFERRED) { 0 } else { self.retries };
         (0..unanswered).for_each(|_| sw.rtt.backoff());
         for state in [&mut pcb.header_in.state, &mut pcb.receive_window.state, &mut pcb.send_window.state] {

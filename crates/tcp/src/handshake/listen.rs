@@ -67,7 +67,7 @@ pub fn claim(segment: &Segment) -> ListenMatch {
     }
 }
 
-/// The checks of LISTEN: only a SYN goes on.
+/// The checks of LISTEN: only a SYN passes.
 pub(crate) fn admit_syn(segment: &Segment, out: &mut Outbox<'_>) -> Result<(), DropReason> {
     let flags = segment.header.flags;
     out.count(Counter::SegmentsIn, 1);

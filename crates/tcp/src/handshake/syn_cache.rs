@@ -84,7 +84,7 @@ impl<B> SynCache<B> {
         self.len == 0
     }
 
-    /// Memory held, in bytes, without what the `B`s point to.
+    /// Memory held, in bytes, without data behind pointers in the `B`s.
     pub fn footprint(&self) -> usize {
         let chunks = self.chunks.capacity() * size_of::<Vec<SynCacheSlot<B>>>()
             + self.chunks.len() * CHUNK * size_of::<SynCacheSlot<B>>();

@@ -1,7 +1,7 @@
 //! Makes the segments: acknowledgements, SYNs, resets, data.
 //!
-//! Everything that a connection sends is made in [`make`], except what the fast lane makes (`lane.rs`). What may never
-//! happen: a segment without a checksum, or one whose ACK number or window differs from the one recorded as advertised.
+//! All segments of a connection are made in [`make`], except those of the fast lane (`lane.rs`). What may never happen:
+//! a segment without a checksum, or one whose ACK number or window differs from the one recorded as advertised.
 
 use observe::{Counter, Time};
 use pktbuf::{Checksum, PktBuf};

@@ -28,7 +28,7 @@ const QUICK: u8 = 0x80;
 #[derive(Debug)]
 #[repr(C)]
 pub struct HeaderOut {
-    // What an arrival writes: the snapshot of the receive side.
+    // Written by an arrival: the snapshot of the receive side.
     /// Blocks of the last snapshot, if there are any.
     pub(crate) sack: Option<Box<SackBlocks>>,
     /// RCV.NXT as merged.
@@ -38,7 +38,7 @@ pub struct HeaderOut {
     pub(crate) ts_recent: u32,
     /// Our window shift, once both sides agreed to scale, at most 14; and [`QUICK`].
     shift: u8,
-    // What a transmission touches.
+    // Fields that a transmission touches.
     /// Differentiated Services field in the high six bits; [`SCALES`] and [`TIMESTAMPS`] in the low two.
     class: u8,
     /// Time to live or hop limit; 0: IP's default.

@@ -62,9 +62,9 @@ pub(crate) const IDLE_CHECK: Duration = Duration::from_secs(1);
 /// One connection.
 ///
 /// *Layout.* An idle connection that gets a segment, or a call, costs one cache miss for each line that is touched, so
-/// each part has its fields in the order of their use, and the parts stand in an order in which what one kind of event
-/// leaves alone lies together. The end of the receive window, header-in, the reassembly queue and the beginning of the
-/// send window are two lines that neither a read nor a write touches. The end of header-out begins a line that a segment
+/// each part has its fields in the order of their use, and the parts are ordered so that parts unused by one kind of
+/// event lie together. The end of the receive window, header-in, the reassembly queue and the beginning of the send
+/// window are two lines that neither a read nor a write touches. The end of header-out begins a line that a segment
 /// without an answer does not touch.
 #[derive(Debug)]
 #[repr(C)]
@@ -284,7 +284,7 @@ mod tests {
         let (quiet, busy) = (receive(offset_of!(ReceiveWindow, armed)), send(offset_of!(SendWindow, timer)));
         assert_eq!((quiet % LINE, busy % LINE, busy - quiet), (0, 0, 2 * LINE));
         assert_eq!((Pcb::BEFORE + offset_of!(Pcb, header_out) + offset_of!(HeaderOut, acked)) % LINE, 0);
-        // What a call touches lies before and behind them.
+        // The fields that a call touches are before and after them.
         let touched = [
             receive(offset_of!(ReceiveWindow, queue)),
             receive(offset_of!(ReceiveWindow, ack_deadline)),

@@ -1,14 +1,14 @@
-//! The flag word of the fast lane: what is rare about a connection, one byte for each side of it.
+//! The flag word of the fast lane: rare states of a connection, one byte for each side.
 //!
 //! The lane would ask a dozen questions for each segment and each call, all of which nearly always have the same
-//! answer: is the state ESTABLISHED, is no loss repaired, has nobody closed, does the user read as usual? Each side
-//! keeps the answers as bits of one byte, in the part whose lock protects what they are made of. The lane compares the
-//! bytes with zero. Where the parts have locks of their own a step reads the byte of the side that it holds.
+//! answer: is the state ESTABLISHED, is no loss repaired, has neither side closed, does the user read as usual? Each
+//! side keeps the answers as bits of one byte, in the part whose lock protects what they are made of. The lane compares
+//! the bytes with zero. Where the parts have locks of their own a step reads the byte of the side that it holds.
 //!
 //! Two of the answers are stored here alone: that the user has closed, and that segments have timestamps. The others
-//! repeat fields. What may never happen: a byte that differs from what it repeats. So only `recomputed` says what the
-//! bits mean; code that changes such a field notes it here; and in debug builds the lane recomputes the
-//! byte wherever it relies on it.
+//! repeat fields. What may never happen: a byte that differs from what it repeats. So only `recomputed` defines the
+//! bits; code that changes such a field notes it here; and in debug builds the lane recomputes the byte wherever it
+//! relies on it.
 
 use super::receive_window::{Fin, WindowAdvertised};
 use super::{ReadMode, ReceiveWindow, RecoveryMode, RetransmitQueue, SendWindow};
@@ -39,7 +39,7 @@ impl Rare {
     /// Receive side: the window follows another rule than Linux's, or is not scaled.
     const WINDOW: Rare = Rare(128);
 
-    /// What is no concern of a segment without data.
+    /// Bits that do not matter for a segment without data.
     const OF_DATA: u8 = Rare::READING.0 | Rare::URGENT.0 | Rare::BEGINNING.0 | Rare::WINDOW.0;
 
     /// The byte of a send side that is being made, in CLOSED.
@@ -94,7 +94,7 @@ impl Rare {
 }
 
 impl SendWindow {
-    /// The byte as it must be. Of the FIN in flight nothing is said: it is queued before.
+    /// The byte as it must be. The FIN in flight has no bit of its own, because a FIN in flight is also queued.
     pub(crate) fn recomputed(&self) -> Rare {
         let bits = Rare::STATE.when(self.state != State::Established)
             | Rare::CLOSING.when(self.fin_queued())

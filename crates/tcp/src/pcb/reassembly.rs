@@ -551,7 +551,7 @@ mod tests {
     }
 
     proptest! {
-        /// Compared with a map of bytes to their first copy: what is stored, reported and handed out agrees.
+        /// Compared with a map from bytes to their first copy: stored, reported and delivered data agree.
         #[test]
         fn agrees_with_a_map_of_bytes(
             segments in proptest::collection::vec((0u32..600, 0u32..120, any::<u8>(), 0u32..40), 1..60),
@@ -581,7 +581,7 @@ mod tests {
                 }
                 prop_assert_eq!(r.bytes() as usize, model.len());
                 check_blocks(&mut r, &model, nxt)?;
-                // RCV.NXT moves on by data that arrived in order, and takes what is queued behind it.
+                // Data that arrives in order advances RCV.NXT, also past the queued data that follows it.
                 nxt += advance;
                 model = model.split_off(&nxt);
                 while let Some((data, fin)) = r.pop_ready(at(nxt)) {

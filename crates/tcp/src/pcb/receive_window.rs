@@ -1,4 +1,4 @@
-//! The receive-window part: data received in order, how much more may arrive, and what must be advertised.
+//! The receive-window part: data received in order, space for more, and the window to advertise.
 //!
 //! Data is queued in the buffers it arrived in and handed to the user in the same buffers. The part decides *when* an
 //! acknowledgement is due; the segment itself is made under the header-out part, from a [`RecvSnapshot`], because the
@@ -149,12 +149,12 @@ pub struct ReceiveWindow {
     pub(crate) delay: AckDelay,
     /// Our window shift.
     pub(crate) shift: u8,
-    /// What is rare about this side.
+    /// The rare states of this side.
     pub(crate) rare: Rare,
     /// Which segments have advertised our window.
     pub(super) advertised: WindowAdvertised,
     pub(crate) sack: bool,
-    // What a call does not touch, from here on.
+    // Fields from here on are not touched by a call.
     pub(crate) ts_recent: u32,
     /// Bytes of data that make the socket readable; at least 1.
     pub(crate) low_water: u32,
@@ -168,7 +168,7 @@ pub struct ReceiveWindow {
     pub(crate) armed: Time,
     /// Largest data seen in one segment: the peer's segment size.
     pub(crate) peer_segment: u16,
-    // What is rare.
+    // Rarely used fields.
     /// Copy of `HeaderIn::state`.
     pub(crate) state: State,
     /// How the window is chosen.

@@ -1,7 +1,7 @@
-//! How much more data the send buffer takes, when a writer that found no room is woken, and how the buffer grows.
-//! Evaluated at a write and by an acknowledgement that a writer waits for, never per segment.
+//! The free space of the send buffer, the wake-up of a writer that found none, and the growth of the buffer. Evaluated
+//! at a write and by an acknowledgement that a writer waits for, never per segment.
 //!
-//! Two ways of counting. With [`SendAccounting::Bytes`] the buffer holds so many bytes of data and no more. With
+//! Two ways of counting. With [`SendAccounting::Bytes`] the buffer holds exactly its size in bytes of data. With
 //! [`SendAccounting::Runs`] it is a bound on memory, as programs written for Linux expect: data is kept in *runs* of
 //! several segments, each run costs an overhead beside its data, a new run is begun whenever less than the bound is in
 //! use, and a run once begun may be filled. Linux's runs are its socket buffers; here they exist only in this
@@ -55,9 +55,9 @@ impl SendWindow {
         }
     }
 
-    /// How many of the `space` bytes that fit are taken before anything is sent, even if the writer has more: sending
-    /// makes room. While a full segment waits already, more data causes no transmission, and all that fits is taken at
-    /// once.
+    /// The number of the `space` bytes that are taken before anything is sent, even if the writer has more, because
+    /// sending makes room. While a full segment waits already, more data causes no transmission, and all that fits is
+    /// taken at once.
     pub(crate) fn portion(&self, queue: &RetransmitQueue, space: u32, config: &Config) -> u32 {
         let unsent = self.unsent(queue);
         let waits = unsent >= u32::from(self.mss);
@@ -123,8 +123,8 @@ impl SendWindow {
         }
     }
 
-    /// Is there enough space to wake a writer: a third of the buffer or what the low-water mark says, and unsent data of less than half of the mark
-    /// that the user has set.
+    /// Whether there is enough space to wake a writer: a third of the buffer, or the low-water mark; and unsent data of
+    /// less than half of the mark that the user has set.
     // Needed only for a waiting writer: not inlined into the path of every segment.
     #[inline(never)]
     pub(crate) fn is_writable(&self, queue: &RetransmitQueue, config: &Config, scarcity: Scarcity) -> bool {

@@ -1,5 +1,5 @@
-//! The send-window part: how far we have sent, the limits of the peer and of the network, and the one timer for all of
-//! this.
+//! The send-window part: the progress of sending, the limits of the peer and of the network, and the one timer for all
+//! of this.
 //!
 //! SND.NXT never moves back. Retransmissions are found from `mode` and `loss`, so loss recovery never disturbs the
 //! order of new bytes (invariant G7).
@@ -111,7 +111,7 @@ impl Awaited {
 #[derive(Debug)]
 #[repr(C)]
 pub struct SendWindow {
-    // What a call does not touch, up to `ts_offset`.
+    // Fields up to `ts_offset` are not touched by a call.
     /// Bytes of data that were acknowledged.
     pub(crate) bytes_acked: u64,
     pub(crate) congestion: Controller,
@@ -125,7 +125,7 @@ pub struct SendWindow {
     pub(crate) max_wnd: u32,
     /// Offset of our timestamp clock, in ms, to read echoes.
     pub(crate) ts_offset: u32,
-    // What segments and calls touch.
+    // Fields that segments and calls touch.
     pub(crate) timer: Time,
     /// Earliest wake requested by this part and still pending.
     pub(crate) armed: Time,
@@ -152,14 +152,14 @@ pub struct SendWindow {
     pub(crate) rtt: RttEstimator,
     /// Bytes of data that a segment of ours may carry.
     pub(crate) mss: u16,
-    /// What is rare about this side.
+    /// The rare states of this side.
     pub(crate) rare: Rare,
     /// The peer's window shift.
     pub(crate) shift: u8,
     /// Probes or time-outs without any answer.
     pub(crate) unanswered: u8,
     pub(crate) hold: Hold,
-    /// What the user waits for.
+    /// The events that the user waits for.
     pub(crate) awaited: Awaited,
     /// Copy of `HeaderIn::state`.
     pub(crate) state: State,

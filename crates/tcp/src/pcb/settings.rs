@@ -1,5 +1,5 @@
 //! State that few connections need: their own settings, keep-alive and timer lengths, and soft errors. Boxed by the
-//! header-in part, so that the rest do not pay for it.
+//! header-in part, so that other connections do not need memory for it.
 
 use core::time::Duration;
 

@@ -18,7 +18,7 @@ const CREDIT: Duration = Duration::from_millis(1);
 /// Unpaced segments at the beginning of a connection: other stacks send the initial window in one burst as well.
 const UNPACED: u32 = 10;
 
-/// What limits a sender, for the account.
+/// The limit of a sender, for the account.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum SenderLimit {
     /// Nothing is to be sent, or to be acknowledged.
@@ -32,7 +32,7 @@ pub(crate) enum SenderLimit {
     Buffer,
 }
 
-/// How long a sender was busy, and what limited it meanwhile (`tcpi_busy_time` and related fields).
+/// How long a sender was busy, and its limits meanwhile (`tcpi_busy_time` and related fields).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LimitTimes {
     limit: SenderLimit,

@@ -91,7 +91,7 @@ pub struct Endpoint {
     pub learnt: bool,
     pub credit: u32,
     pub tx_blocked: bool,
-    /// How often the path was reported to IP as suspect.
+    /// How many times the path was reported to IP as suspect.
     pub suspected: u32,
     pub received: Vec<u8>,
     pub end: bool,
@@ -334,7 +334,7 @@ impl Endpoint {
         Ok(sent.accepted)
     }
 
-    /// Read all that is there; the bytes read.
+    /// Reads all available data; returns the number of bytes.
     pub fn read(&mut self, now: Time) -> usize {
         self.read_up_to(usize::MAX, now)
     }

@@ -75,7 +75,8 @@ pub(crate) fn process(
     AckCheck::Valid { work: sw.has_work(rq), fin: sw.fin_sent && ack == sw.nxt }
 }
 
-/// Takes over the peer's window, if the segment is the latest that says it; `advance`: how far SND.UNA has moved.
+/// Takes the peer's window from the segment, if it is the latest one that advertises it; `advance`: how far SND.UNA has
+/// moved.
 #[inline(always)]
 pub(crate) fn update_window(sw: &mut SendWindow, header: &Header, advance: u32, out: &mut Outbox<'_>) {
     // The window counts from the acknowledgement of the same segment: an acknowledgement that fills a hole and moves

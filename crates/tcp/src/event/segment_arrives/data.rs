@@ -141,7 +141,7 @@ fn fill(
     rw.note_fin(fin);
     let filled = !ra.is_empty();
     drain(rw, ra, out, now);
-    // RFC 5681 section 4.2: at once when all or part of a gap is filled, so that the sender's recovery goes on. A
+    // RFC 5681 section 4.2: at once when all or part of a gap is filled, so that the sender's recovery continues. A
     // segment with data would not carry the blocks.
     let reports = rw.sack && ra.has_duplicate();
     if reports || filled && !ra.is_empty() { Ack::Pure } else { Ack::Now }
@@ -161,7 +161,7 @@ pub(crate) fn store_syn_data(
     }
 }
 
-/// The connection is established: hand over what [`store_syn_data`] has stored. `None` if that is nothing.
+/// The connection is established: deliver the data that [`store_syn_data`] has stored. `None` if that is nothing.
 #[cold]
 pub(crate) fn deliver_syn_data(
     rw: &mut ReceiveWindow,

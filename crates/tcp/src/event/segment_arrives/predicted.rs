@@ -7,9 +7,9 @@
 //!
 //! So [`receive`] compares first, and changes nothing until every comparison has held. The flag bytes of both sides
 //! (`pcb/rare.rs`) answer most of the questions at once; those about data do not concern an acknowledgement, so a
-//! connection that only sends takes the lane as well. What follows is the general
-//! code's effects in the general code's order: first the ACK field and the window (`acknowledgement.rs`), then the
-//! timestamp, the data (`data.rs`) and the transmission (`fast_path.rs`). Whatever is rarer takes those files.
+//! connection that only sends takes the lane as well. The code below has the general code's effects in the general
+//! code's order: first the ACK field and the window (`acknowledgement.rs`), then the timestamp, the data (`data.rs`)
+//! and the transmission (`fast_path.rs`). Whatever is rarer takes those files.
 //!
 //! Only for a connection whose parts are all held at once. A staged driver takes the general code's hold-sets, one at a
 //! time.

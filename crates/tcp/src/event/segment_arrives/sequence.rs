@@ -58,7 +58,7 @@ pub(crate) fn check(
 /// Whether the segment, of `len` bytes of sequence space, is acceptable. The only place that decides this; the rule
 /// differs for resets, acknowledgements and data:
 ///
-/// * A reset must lie in the advertised window, from RCV.NXT on, regardless of what else it carries (RFC 5961 section
+/// * A reset must lie in the advertised window, from RCV.NXT on, regardless of its other contents (RFC 5961 section
 ///   3.2). The caller resets the connection if it is at RCV.NXT and challenges it elsewhere.
 /// * A segment without data is accepted from Last.ACK.sent on and up to the window's right edge inclusive, which is a
 ///   little more than RFC 9293's table: otherwise an acknowledgement overtaken by data, or sent behind a full window,

@@ -20,7 +20,7 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// How many of `data` bytes, sent as full segments and a rest, are in segments that are too large.
+    /// The number of the `data` bytes, sent as full segments and a rest, that are in too large segments.
     fn too_large(self, data: u32) -> u32 {
         let rest = data % self.before.max(1);
         if rest > self.now { data } else { data - rest }

@@ -282,7 +282,7 @@ impl ReassemblyHeap {
         self.recent_len = n as u8;
     }
 
-    /// See [`Reassembly::pop_ready`]. Drops what lies below `rcv_nxt` on the way.
+    /// See [`Reassembly::pop_ready`]. Also drops data below `rcv_nxt`.
     pub(super) fn pop(&mut self, rcv_nxt: SeqNumber) -> Option<(PktBuf, bool)> {
         loop {
             let run = self.runs.front_mut().filter(|r| r.left.le(rcv_nxt))?;
