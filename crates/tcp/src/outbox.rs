@@ -196,7 +196,8 @@ impl<'c> Outbox<'c> {
     }
 
     /// An empty outbox for a device that takes `credit` frames with data now, and splits super-segments of up to
-    /// `segmentation` bytes of data (0: none). One constructor, so that the value is built in place and not moved.
+    /// `prefer_super_segments` bytes of data (0: none). One constructor, so that the value is built in place and not
+    /// moved.
     #[inline(always)]
     pub fn for_device(config: &'c Config, counters: &'c Counters, credit: u32, prefer_super_segments: usize) -> Self {
         Outbox {
