@@ -19,7 +19,7 @@ impl Side {
     pub(crate) const BOTH: [Side; 2] = [Side::Read, Side::Write];
 }
 
-/// What a queue has passed to the next one, in order.
+/// The messages that a queue has passed to the next one, in order.
 #[derive(Debug, Default)]
 pub struct Passed(pub(crate) Vec<Message>);
 
@@ -35,7 +35,7 @@ impl Passed {
     }
 }
 
-/// One side of a module. An error ends the stream: it is what the application reads instead of a message.
+/// One side of a module. An error ends the stream: the application reads it instead of a message.
 pub trait Queue: Send {
     /// The part of the work that is done at once, by the thread that delivers the message. Returns the message if there
     /// is work left for [`svc`](Queue::svc); by default that is all of it.

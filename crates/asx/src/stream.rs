@@ -383,7 +383,8 @@ impl<P: Platform> StreamShared<P> {
     }
 }
 
-/// A module or the bottom is being called. Dropped in a panic it ends the stream, because what was being called never comes back.
+/// A module or the bottom is being called. Dropped in a panic it ends the stream, because the called queue or bottom is
+/// lost.
 struct InUse<'a, P: Platform> {
     shared: &'a StreamShared<P>,
     name: &'a str,

@@ -20,7 +20,7 @@ use testbed::limit::within;
 
 const ALL: [&str; 4] = ["caller", "connection", "message:3", "layer"];
 
-/// What ran: module, side, number of the message, thread.
+/// A step: module, side, number of the message, thread.
 type Log = Arc<Mutex<Vec<(usize, Side, u32, ThreadId)>>>;
 
 /// Records the thread that runs it, and reports if two threads use its state at once.
@@ -222,7 +222,8 @@ impl Bottom for Gate {
     }
 }
 
-/// Bounded queues between layers: with the bottom stopped, as many messages are taken as the water marks say, and no more.
+/// Bounded queues between layers: with the bottom stopped, as many messages are taken as the water marks allow, and no
+/// more.
 #[test]
 fn under_layer_the_queues_between_the_modules_are_bounded() {
     within(|| {

@@ -129,7 +129,7 @@ fn a_change_does_not_wait_for_the_application_to_read() {
     });
 }
 
-/// Holds what is written until it is taken out.
+/// Holds written messages until it is removed.
 struct Keeps(Vec<Message>);
 
 impl Queue for Keeps {

@@ -16,7 +16,7 @@ pub struct Breaker {
     peer: Stack,
 }
 
-/// A network at the addresses of `--addr`, one of which is on 10.0.0.0/24, beside 10.0.0.9.
+/// A network at the addresses of `--addr`, one of which must be on 10.0.0.0/24; the peer is 10.0.0.9.
 pub fn network(args: &NetworkArgs) -> (Network, Breaker) {
     panicking::mute();
     let (left, right) = heddle::mem::pair(MemConfig::default());

@@ -20,7 +20,7 @@ use crate::run::{self, Options};
 pub struct Checked {
     /// The frames on the link, by architecture, as far as the script went.
     pub traces: Vec<(Architecture, Vec<Crossing>)>,
-    /// What the stack has counted, in the order of the traces, as far as the script went through.
+    /// The counters of the stack, in the order of the traces, up to the end of the script or its failure.
     pub counters: Vec<CounterSnapshot>,
     /// The first fault.
     pub fault: Option<Fault>,

@@ -17,7 +17,7 @@ pub struct Script {
 /// One `--name=value`.
 #[derive(Clone, Debug)]
 pub struct Setting {
-    /// Where it stands.
+    /// Its line.
     pub line: u32,
     /// The name without the dashes.
     pub name: String,
@@ -28,11 +28,11 @@ pub struct Setting {
 /// One step.
 #[derive(Clone, Debug)]
 pub struct Event {
-    /// Where it stands, from 1.
+    /// Its line, from 1.
     pub line: u32,
     /// When it happens.
     pub when: When,
-    /// What happens.
+    /// The event itself.
     pub action: Action,
 }
 

@@ -22,7 +22,7 @@ fn fault(script: &str) -> (u32, String) {
     (fault.error.line, fault.error.message)
 }
 
-/// `more` stands on line 9.
+/// `more` is on line 9.
 fn after_open(more: &str) -> String {
     let (line, message) = fault(&format!("{OPEN}{more}"));
     assert_eq!(line, 9 + more.lines().count() as u32 - 1, "{message}");

@@ -154,7 +154,7 @@ fn beside_linux(title: &'static str, connections: u32) -> io::Result<Section> {
     Ok(section)
 }
 
-/// What the second processor adds, relative to what it adds to work that shares nothing.
+/// The gain of the second processor, relative to its gain for work that shares nothing.
 fn second_core(title: &'static str, workload: Workload, connections: u32) -> io::Result<Section> {
     let mut section = Section::new(title, workload, connections);
     let (two, one) = (section.heddle("connp-l:128", 2, false)?, section.heddle("connp-l:128", 1, false)?);

@@ -2,13 +2,13 @@
 //!
 //! The way through it, in the order a comparison takes:
 //!
-//! | step | module | what it owns |
+//! | step | module | owns |
 //! |---|---|---|
 //! | 1 | [`machine`] | the machine before and after the run, and remarks on the reliability of its figures |
 //! | 2 | [`kernel`] | the Linux kernel's own TCP as one of the contenders |
 //! | - | `smoltcp` (a feature) | another TCP in user space as one of the contenders |
 //! | 3 | [`sampling`] | contenders in short slices, side by side, in a fixed rotated order |
-//! | 4 | [`cpu`], [`distance`] | CPU time and context switches of a slice; how far apart the processors are |
+//! | 4 | [`cpu`], [`distance`] | CPU time and context switches of a slice; the distance of the processors |
 //! | 5 | [`stats`], [`usl`] | means, Student-t intervals, fairness; the scalability law |
 //! | 6 | [`result`], [`csv`] | the document, as JSON and CSV |
 //! | 7 | [`recommend`] | one sentence of advice |

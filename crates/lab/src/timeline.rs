@@ -22,7 +22,7 @@ struct Drawing<'a> {
     remark: String,
     length: u64,
     threads: &'a [String],
-    /// By CPU: thread, what it does (0 runs, 1 spins, 2 schedules), from, length.
+    /// By CPU: thread, activity (0 runs, 1 spins, 2 schedules), from, length.
     cpus: Vec<Vec<[u64; 4]>>,
     locks: Vec<LockLane>,
     /// The numbers of the threads that have a lane, those that ran longest.

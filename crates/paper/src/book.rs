@@ -162,7 +162,7 @@ mod tests {
             assert!(page.contains(&format!("id=\"{}\"", claim.id)), "{}", claim.id);
         }
         for text in
-            ["runs=off", "A model of four cores", "fitted", "held out", "not asked", "± ", "sortable", "points.jsonl"]
+            ["runs=off", "A model of four cores", "fitted", "held out", "not applicable", "± ", "sortable", "points.jsonl"]
         {
             assert!(page.contains(text), "no {text}");
         }

@@ -3,11 +3,11 @@
 //! A test is a condition on an expression of means: a difference of two subjects, a ratio, a value, a gain. The
 //! expression is computed for each seed (on the host: for each round), from samples of that seed only, and has a 95 %
 //! interval over the seeds (Student's t, [`lab::stats`]). The condition *holds* if the whole interval is in the
-//! region that the claim allows, *does not hold* if no part of it is, and else *cannot be told*. "A > B" is the
+//! region that the claim allows, *does not hold* if no part of it is, and else *inconclusive*. "A > B" is the
 //! region above zero of the difference. One seed has no interval, so it decides nothing.
 //!
-//! Claims of a number ("4034 Mb/s") allow a region that is ours: 15 % to both sides where the data file says so. They
-//! belong to the paper's machine and are not asked of this host.
+//! Claims of a number ("4034 Mb/s") allow a region that is ours: 15 % to both sides if the data file states that. They
+//! belong to the paper's machine and do not apply to this host.
 
 use std::collections::BTreeMap;
 
@@ -97,14 +97,14 @@ impl Verdict {
         match self {
             Verdict::Holds => "holds",
             Verdict::DoesNotHold => "does not hold",
-            Verdict::CannotBeTold => "cannot be told",
+            Verdict::CannotBeTold => "inconclusive",
             Verdict::NotMeasured => "not measured",
-            Verdict::NotAsked => "not asked",
+            Verdict::NotAsked => "not applicable",
         }
     }
 
     /// The verdict on a claim from those on its conditions: if one does not hold, the claim does not; it holds if all
-    /// that are asked hold.
+    /// applicable ones hold.
     pub fn of_all(verdicts: &[Verdict]) -> Verdict {
         let any = |wanted: Verdict| verdicts.contains(&wanted);
         let asked = verdicts.iter().any(|verdict| *verdict != Verdict::NotAsked);
@@ -124,11 +124,11 @@ impl Verdict {
 pub struct Finding {
     /// The condition in words.
     pub condition: String,
-    /// What samples say.
+    /// The verdict.
     pub verdict: Verdict,
     /// The numbers, in words.
     pub numbers: String,
-    /// The expression; `None` where nothing was measured, or it is not asked.
+    /// The expression; `None` if nothing was measured, or if it is not applicable.
     pub estimate: Option<Estimate>,
     /// Seeds, or rounds, that had every sample.
     pub seeds: usize,

@@ -53,9 +53,9 @@ pub struct Paper {
 pub struct Subject {
     /// Its name in the paper.
     pub name: String,
-    /// The architecture that stands for it on the simulated machine.
+    /// The corresponding architecture on the simulated machine.
     pub simulated: Option<String>,
-    /// The architecture that stands for it on this host.
+    /// The corresponding architecture on this host.
     pub host: Option<String>,
     /// The class of the lock that all connections, or those of a group, share.
     pub lock: Option<String>,
@@ -437,7 +437,7 @@ mod tests {
         assert_eq!(number("fig2", "UP", 192), None, "the text does not say it");
     }
 
-    /// The presets of the simulator have the same numbers, once more, beside what was fitted to them.
+    /// The presets of the simulator have the same numbers, too, beside the values fitted to them.
     #[test]
     fn the_simulators_points_agree() {
         let papers = Paper::all();

@@ -25,7 +25,7 @@ pub struct Findings<'a> {
     pub commit: &'static str,
     /// The preset of its machine.
     pub machine: &'a str,
-    /// The host, as it is called in samples.
+    /// The host, by its name in samples.
     pub host: String,
     /// By figure, in reading order.
     pub figures: Vec<FigureFindings<'a>>,

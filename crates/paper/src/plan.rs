@@ -185,7 +185,7 @@ impl HostLoad {
         (1..=self.last(store)).filter(|round| self.round(*round).iter().all(|point| store.has(point))).count() as u64
     }
 
-    /// The last round of which the store has anything: a further one begins after it.
+    /// The last round with a sample in the store: further rounds begin after it.
     pub fn last(&self, store: &Store) -> u64 {
         let own = |sample: &&crate::point::Sample| {
             self.points.iter().any(|point| *point == Point { seed: 1, ..sample.point.clone() })

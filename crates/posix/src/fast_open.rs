@@ -28,7 +28,7 @@ pub(crate) fn read_keys(bytes: &[u8]) -> Result<FastOpenKeys, Errno> {
 }
 
 impl<P: Platform> TcpSocketState<P> {
-    /// `setsockopt` of an option of Fast Open. `None`: `name` is none.
+    /// `setsockopt` of an option of Fast Open. `None`: `name` is not a Fast Open option.
     pub(crate) fn set_fast_open(
         &mut self,
         stack: &Stack<P>,

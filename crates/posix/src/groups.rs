@@ -43,7 +43,7 @@ pub(crate) struct GroupSettings {
 }
 
 impl GroupSettings {
-    /// Makes a socket that was just bound as it was requested.
+    /// Applies the settings to a socket that was just bound.
     pub(crate) fn apply<P: Platform>(&self, stack: &Stack<P>, socket: &UdpShared<P>) -> Result<(), Errno> {
         self.apply_egress(stack, socket);
         self.memberships.iter().try_for_each(|one| join(stack, socket, one.group, one.interface))

@@ -28,7 +28,7 @@ struct Manner {
     nonblocking: bool,
 }
 
-/// Receives the bytes of a call, piece by piece and in order. An attempt that has to wait has passed none.
+/// Receives the bytes of a call, piece by piece and in order. An attempt that must wait has passed no data.
 pub(crate) type Put<'p> = &'p mut dyn FnMut(&[u8]);
 
 /// Buffers that were taken from a connection and not read completely.

@@ -1,7 +1,7 @@
 //! A socket's error queue: completions of sends with `MSG_ZEROCOPY`, and the times at which sent bytes left and were
 //! acknowledged (`SO_TIMESTAMPING`).
 //!
-//! The stack copies the data, and the completions say so. While reports for a socket's sends are pending, the
+//! The stack copies the data, and the completions report that. While reports for a socket's sends are pending, the
 //! connection notifies of its next acknowledgement; a thread in `poll` or `epoll_wait` that this wakes updates the
 //! reports, and requests the next notification. Bytes that leave without an acknowledgement are stamped at the next
 //! update ([`Sockets::update_reports`]).
@@ -30,7 +30,7 @@ pub enum ErrorQueueEntry {
     },
     /// An event of the last byte of a send.
     Stamp {
-        /// What.
+        /// The event.
         what: Stamped,
         /// When.
         at: Time,

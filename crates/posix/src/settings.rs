@@ -196,7 +196,7 @@ impl SocketSettings {
         self.values.insert((level, name), value);
     }
 
-    /// What was set.
+    /// The value kept for this option, if it was set.
     pub(crate) fn kept(&self, level: i32, name: i32) -> Option<&OptionValue> {
         self.values.get(&(level, name))
     }

@@ -13,7 +13,7 @@ use super::{ANYONE, Carrier, Chain, PlaceId};
 use crate::error::StreamError;
 use crate::queue::{Passed, Queue, Side};
 
-/// A thread that claims, and what it may claim.
+/// A claiming thread, and the work that it may claim.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Claimant {
     /// All messages that wait on this side.

@@ -138,10 +138,10 @@ fn memory(id: u32, name: &str) -> u64 {
     number.parse::<u64>().unwrap_or_else(|_| panic!("{name}{line}")) << 10
 }
 
-/// Clients of both families ask for far more than any buffer holds, and read one byte: the memory of the process grows by
-/// no more than the limit for all buffers (`tcp_mem`) and what that does not count. These are the pieces of the file that
-/// wait to be sent or acknowledged or are being read (`serve/http/body.rs`), and for each connection its own state and
-/// hyper's. Without the limit it would grow by the largest send buffer for each of them.
+/// Clients of both families ask for far more than any buffer holds, and read one byte: the memory of the process grows
+/// by no more than the limit for all buffers (`tcp_mem`) and the memory that this limit does not count. These are the
+/// pieces of the file that wait to be sent or acknowledged or are being read (`serve/http/body.rs`), and for each
+/// connection its own state and hyper's. Without the limit it would grow by the largest send buffer for each of them.
 #[test]
 fn slow_readers_take_no_more_of_a_process_than_its_limit() {
     const READERS: u64 = 150;

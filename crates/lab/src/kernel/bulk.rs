@@ -140,7 +140,7 @@ impl Work for Bulk {
     }
 }
 
-/// Waits for events, 10 ms at most, so that a thread with nothing to do still sees its deadline.
+/// Waits for events, 10 ms at most, so that an idle thread still notices its deadline.
 pub(super) fn wait(epoll: &OwnedFd, events: &mut Vec<epoll::Event>) -> io::Result<()> {
     let timeout = rustix::time::Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
     match epoll::wait(epoll, spare_capacity(events), Some(&timeout)) {

@@ -175,7 +175,7 @@ fn move_frames((mut a, mut b): (QueuePair, QueuePair), ended: &AtomicBool) {
             to.transmit_batch(&mut out);
         }
         if taken == 0 {
-            // Returns at once during a trial. Bounded, so that the end is seen.
+            // Returns at once during a trial. Bounded, so that the end is noticed.
             a.rx.wait(Some(Duration::from_millis(100)));
         }
     }

@@ -2,7 +2,7 @@
 //! transmitted to it.
 //!
 //! The device models an interface with a receive ring, without a thread of its own: when the bridge polls a queue, the frames
-//! that a wire would have delivered by now, at the offered rate, are there; what did not fit into the ring is lost,
+//! that a wire would have delivered by now, at the offered rate, are in the ring; frames that did not fit are lost and
 //! counted. So the generator costs only the making of a frame, and no thread runs besides the bridge's.
 //!
 //! ```text

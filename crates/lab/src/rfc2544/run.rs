@@ -57,7 +57,7 @@ pub struct Rfc2544Options {
     pub stations: u32,
     /// How frames come into being.
     pub buffers: Buffers,
-    /// Work per interrupt; `None`: what is usual for the exclusion.
+    /// Work per interrupt; `None`: the default of the exclusion.
     pub work: Option<Work>,
 }
 

@@ -93,7 +93,7 @@ struct Section<'a> {
     unit: &'static str,
     groups: bool,
     rows: Vec<Line>,
-    /// How many of the paper's numbers the model meets.
+    /// The number of the paper's numbers that the model meets.
     meets: Option<String>,
     claims: Vec<Judged<'a>>,
 }
@@ -121,7 +121,7 @@ struct Judged<'a> {
     sides: [Shown<'a>; 2],
 }
 
-/// A verdict as it is shown.
+/// The text of a verdict.
 #[derive(Serialize)]
 struct Shown<'a> {
     on: &'static str,

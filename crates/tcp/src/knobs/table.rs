@@ -148,7 +148,7 @@ pub static KNOBS: &[Knob] = &[
     ),
     number(
         "tcp_adv_win_scale",
-        "share of tcp_rmem that is not for text: above 0 the part 1/2^n, else all but the part 1/2^-n",
+        "share of tcp_rmem that is not for data: above 0 the part 1/2^n, else all but the part 1/2^-n",
         (-31, 31),
         |c| c.receive_share.0.into(),
         set_share,
@@ -156,7 +156,7 @@ pub static KNOBS: &[Knob] = &[
     idle("tcp_autocorking", "gather small writes while the device is busy", (0, 1), "1", "Nagle's rule gathers them"),
     number(
         "tcp_base_mss",
-        "MSS that passes nearly everywhere, bytes of text and options",
+        "MSS that passes nearly everywhere, bytes of data and options",
         (48, 65_535),
         |c| c.base_mss.into(),
         |c, v| c.base_mss = v as u16,
@@ -193,7 +193,7 @@ pub static KNOBS: &[Knob] = &[
     ),
     number(
         "tcp_ecn",
-        "ECN: 0 off, 1 ask and accept, 2 accept, 3 ask for and accept AccECN, 4 accept AccECN and ask for ECN, 5 accept AccECN",
+        "ECN: 0 off, 1 request and accept, 2 accept, 3 request and accept AccECN, 4 accept AccECN and request ECN, 5 accept AccECN",
         (0, 5),
         |c| c.ecn as i64,
         |c, v| c.ecn = Ecn::from_number(v as u8).unwrap_or_default(),
@@ -213,20 +213,20 @@ pub static KNOBS: &[Knob] = &[
     ),
     idle(
         "tcp_ecn_option_beacon",
-        "AccECN options in a round trip, at least, where tcp_ecn_option is 2",
+        "minimum number of AccECN options in a round trip if tcp_ecn_option is 2",
         (0, 255),
         "3",
         "with tcp_ecn_option 2 every acknowledgement has the option",
     ),
     flag(
         "tcp_ecn_pure_acks",
-        "with AccECN, send acknowledgements without text as ECN-capable (ECN++; Linux has no such knob)",
+        "with AccECN, send acknowledgements without data as ECN-capable (ECN++; Linux has no such knob)",
         |c| c.ecn_pure_acks.into(),
         |c, v| c.ecn_pure_acks = v == 1,
     ),
     number(
         "tcp_fastopen",
-        "Fast Open bits: 1 client, 2 server, 4 client without cookie, 0x200 server without cookie, 0x400 all listeners; others are kept and mean nothing",
+        "Fast Open bits: 1 client, 2 server, 4 client without cookie, 0x200 server without cookie, 0x400 all listeners; others are stored without effect",
         (0, i32::MAX as i64),
         |c| c.fast_open.0.into(),
         |c, v| c.fast_open.0 = v as u32,
@@ -240,7 +240,7 @@ pub static KNOBS: &[Knob] = &[
     ),
     Knob {
         name: "tcp_fastopen_key",
-        meaning: "secret of Fast Open cookies, and after a comma the one before",
+        meaning: "secret of Fast Open cookies, optionally followed by a comma and the previous one",
         idle: None,
         form: KnobForm::Word {
             expects: "four groups of hexadecimal digits, as 00112233-44556677-8899aabb-ccddeeff, or two such keys with a comma between",
@@ -257,14 +257,14 @@ pub static KNOBS: &[Knob] = &[
     ),
     number(
         "tcp_frto",
-        "F-RTO, which finds needless time-outs: 0 off, 1 and 2 on",
+        "F-RTO, which detects spurious time-outs: 0 off, 1 and 2 on",
         (0, 2),
         |c| c.frto.into(),
         |c, v| c.frto = v as u8,
     ),
     number(
         "tcp_invalid_ratelimit",
-        "least time between two answers to segments that do not fit, milliseconds",
+        "least time between two answers to unacceptable segments, milliseconds",
         (0, 60_000),
         |c| c.challenge_ack_interval.as_millis() as i64,
         |c, v| c.challenge_ack_interval = Duration::from_millis(v as u64),
@@ -292,14 +292,14 @@ pub static KNOBS: &[Knob] = &[
     ),
     idle(
         "tcp_limit_output_bytes",
-        "text of one socket queued at the device, bytes",
+        "data of one socket queued at the device, bytes",
         (0, U32),
         "4194304",
         "device credit limits it",
     ),
     number(
         "tcp_max_orphans",
-        "connections without a user that wait for the peer, at most",
+        "maximum number of connections without a user that wait for the peer",
         (0, U32),
         |c| c.max_orphans.into(),
         |c, v| c.max_orphans = v as u32,
@@ -313,14 +313,14 @@ pub static KNOBS: &[Knob] = &[
     ),
     number(
         "tcp_max_syn_backlog",
-        "half-open connections of a listener, at most",
+        "maximum number of half-open connections of a listener",
         (1, 1 << 20),
         |c| c.syn_backlog.into(),
         |c, v| c.syn_backlog = v as u32,
     ),
     number(
         "tcp_max_tw_buckets",
-        "connections in TIME-WAIT, at most",
+        "maximum number of connections in TIME-WAIT",
         (0, U32),
         |c| c.max_time_wait.into(),
         |c, v| c.max_time_wait = v as u32,
@@ -341,7 +341,7 @@ pub static KNOBS: &[Knob] = &[
     },
     number(
         "tcp_min_rtt_wlen",
-        "for how long the least round trip counts, seconds",
+        "time for which the least round trip counts, seconds",
         (0, 86_400),
         |c| seconds(c.rto.least_window),
         |c, v| c.rto.least_window = from_seconds(v),
@@ -362,7 +362,7 @@ pub static KNOBS: &[Knob] = &[
     ),
     number(
         "tcp_mtu_probe_floor",
-        "smallest MSS to which black holes drive a connection that searches, bytes of text and options",
+        "smallest MSS to which black holes drive a connection that searches, bytes of data and options",
         (48, 65_535),
         |c| c.mtu_probe_floor.into(),
         |c, v| c.mtu_probe_floor = v as u16,
@@ -377,7 +377,7 @@ pub static KNOBS: &[Knob] = &[
     idle("tcp_no_metrics_save", "do not remember metrics of destinations", (0, 1), "1", "metrics are never remembered"),
     number(
         "tcp_notsent_lowat",
-        "unsent text from which on a writer is blocked, bytes",
+        "unsent data at which a writer is blocked, bytes",
         (0, U32),
         |c| c.not_sent_low_water.into(),
         |c, v| c.not_sent_low_water = v as u32,
@@ -419,7 +419,7 @@ pub static KNOBS: &[Knob] = &[
     ),
     number(
         "tcp_recovery",
-        "RACK bits: 1 on (always), 2 D-SACKs do not widen the reordering window, 4 three SACKed segments alone say nothing",
+        "RACK bits: 1 on (always), 2 D-SACKs do not widen the reordering window, 4 three SACKed segments alone do not indicate a loss",
         (0, 7),
         |c| c.recovery.into(),
         |c, v| c.recovery = v as u8,
@@ -486,10 +486,10 @@ pub static KNOBS: &[Knob] = &[
     ),
     idle(
         "tcp_stdurg",
-        "the urgent pointer as RFC 1122 wanted it",
+        "the urgent pointer as in RFC 1122",
         (0, 1),
         "0",
-        "it points behind the urgent byte, as RFC 6093 says",
+        "it points behind the urgent byte, as in RFC 6093",
     ),
     number(
         "tcp_syn_linear_timeouts",
@@ -519,7 +519,7 @@ pub static KNOBS: &[Knob] = &[
         |c| c.syn_cookies as i64,
         |c, v| c.syn_cookies = SynCookies::from_number(v as u8).unwrap_or_default(),
     ),
-    idle("tcp_thin_linear_timeouts", "no back-off for thin streams", (0, 1), "0", "RFC 6298 wants the back-off"),
+    idle("tcp_thin_linear_timeouts", "no back-off for thin streams", (0, 1), "0", "RFC 6298 requires the back-off"),
     // Linux also has 2 (timestamps without a random offset); the offset keeps the uptime secret.
     number(
         "tcp_timestamps",
@@ -545,7 +545,7 @@ pub static KNOBS: &[Knob] = &[
     ),
     Knob {
         name: "tcp_wmem",
-        meaning: "send buffer: least under memory pressure, at the beginning, at most; bytes, with what text costs beside",
+        meaning: "send buffer: least under memory pressure, at the beginning, at most; bytes, including the overhead of data",
         idle: None,
         form: KnobForm::Triple {
             range: (1, BUFFER),
@@ -558,11 +558,11 @@ pub static KNOBS: &[Knob] = &[
         "never announce a window above 32767 unscaled",
         (0, 1),
         "0",
-        "no such peer is left",
+        "such peers no longer exist",
     ),
     flag(
         "tolerate_missing_ts",
-        "take segments that lack the timestamp which was agreed upon (FreeBSD's name)",
+        "accept segments that lack the negotiated timestamp (FreeBSD's name)",
         |c| (!c.strict_timestamps).into(),
         |c, v| c.strict_timestamps = v == 0,
     ),

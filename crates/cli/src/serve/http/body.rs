@@ -189,7 +189,7 @@ impl hyper::body::Body for FileBody {
 mod tests {
     use super::*;
 
-    /// Of one connection, in a process with so many bytes of memory.
+    /// The pieces of one connection, in a process with this many bytes of memory.
     fn pieces(memory: u64) -> SharedPieces {
         SharedPieces::new(&PieceLimit::new(memory))
     }

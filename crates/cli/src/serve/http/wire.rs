@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::body::SharedPieces;
 
-/// A connection as hyper sees it.
+/// A connection, with the traits that hyper needs.
 pub struct HttpStream {
     stream: TcpStream,
     pieces: SharedPieces,
