@@ -161,9 +161,16 @@ mod tests {
         for claim in &paper.claims {
             assert!(page.contains(&format!("id=\"{}\"", claim.id)), "{}", claim.id);
         }
-        for text in
-            ["runs=off", "A model of four cores", "fitted", "held out", "not applicable", "± ", "sortable", "points.jsonl"]
-        {
+        for text in [
+            "runs=off",
+            "A model of four cores",
+            "fitted",
+            "held out",
+            "not applicable",
+            "± ",
+            "sortable",
+            "points.jsonl",
+        ] {
             assert!(page.contains(text), "no {text}");
         }
         let (charts, texts) = (page.matches("<svg").count(), page.matches("As text").count());

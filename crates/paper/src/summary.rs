@@ -152,8 +152,8 @@ mod tests {
             let start = format!("| {} | {} (", claim.id, claim.says);
             assert!(page.lines().any(|line| line.starts_with(&start)), "{}", claim.id);
             let line = empty.lines().find(|line| line.starts_with(&start)).unwrap();
-            let [simulated, host] =
-                [" | not measured | not measured |", " | not measured | not applicable |"].map(|end| line.ends_with(end));
+            let [simulated, host] = [" | not measured | not measured |", " | not measured | not applicable |"]
+                .map(|end| line.ends_with(end));
             assert!(simulated || host, "{line}");
         }
         let line = page.lines().find(|line| line.starts_with("| W19 ")).unwrap();
