@@ -34,7 +34,7 @@ Examples, as root:
   heddle bridge run --port tap:vm1 --port tap:vm2 --exclusion mpsafe
   heddle bridge show                        in a second terminal
   heddle bridge fdb add 02:00:00:00:00:01 vm1
-  heddle bridge add tap:vm3                 ports come and go while it runs
+  heddle bridge add tap:vm3                 adds a port while the bridge runs
   heddle bridge vlan add vm1 10 --pvid --untagged
   heddle bridge stats -j
 

@@ -1,7 +1,7 @@
 //! A custom device: all that a stack requires of one, and the test of its contract. Two stacks communicate through it.
 //!
-//! Frames go through channels of Heddle's, on which a receive thread can sleep. A device whose frames come from
-//! elsewhere (a tunnel, a simulator, a virtual machine) gives the sending end to the thread that reads them.
+//! Frames go through Heddle's channels, on which a receive thread can sleep. A device with another source of frames (a
+//! tunnel, a simulator, a virtual machine) gives the sending end to the thread that reads them.
 //!
 //! ```text
 //! cargo run --example channel_device

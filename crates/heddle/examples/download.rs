@@ -32,10 +32,10 @@ struct Arguments {
     /// Where to write the body (default: nowhere)
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Over memory: MiB that the server has to offer
+    /// Over memory: size of the file on the server, in MiB
     #[arg(long, default_value_t = 64, value_name = "MIB")]
     size: usize,
-    /// What to download, as http://10.9.0.1:8000/file; names are not looked up
+    /// URL to download, as http://10.9.0.1:8000/file; names are not looked up
     #[arg(default_value = "http://10.0.0.1/")]
     url: Uri,
 }

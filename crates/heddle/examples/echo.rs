@@ -28,7 +28,7 @@ struct Arguments {
     /// Port of the server
     #[arg(long, default_value_t = 7)]
     port: u16,
-    /// What the client sends
+    /// Words that the client sends
     #[arg(default_values_t = ["hello".to_owned(), "is anybody there?".to_owned()])]
     words: Vec<String>,
 }
@@ -75,7 +75,7 @@ fn serve(stack: &Stack, address: SocketAddr) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Sends back received data until the peer closes; returns how much it was.
+/// Sends back received data until the peer closes; returns the number of bytes.
 fn echo(mut stream: &TcpStream) -> std::io::Result<usize> {
     let mut buffer = vec![0; 64 << 10];
     let mut total = 0;

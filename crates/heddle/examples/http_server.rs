@@ -27,7 +27,7 @@ use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 
-/// How much of a file is read at a time.
+/// Bytes of a file that are read at a time.
 const PIECE: usize = 64 << 10;
 
 #[derive(Parser)]

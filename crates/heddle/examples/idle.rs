@@ -72,7 +72,7 @@ fn build(arguments: &Arguments) -> Result<World, Box<dyn Error>> {
 }
 
 impl World {
-    /// Opens connections, `at_once` at a time, until there are `count`, and waits until both ends are at rest.
+    /// Opens connections, `at_once` at a time, until there are `count`, and waits until both ends are idle.
     fn open(&mut self, count: usize, at_once: usize) -> Result<(), Box<dyn Error>> {
         while self.streams.len() < 2 * count {
             let first = self.streams.len();

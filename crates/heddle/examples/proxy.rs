@@ -1,5 +1,5 @@
 //! Proxy: joins each client to a connection to a server of its own. Both connections have handlers, which run where their
-//! data arrives: one posts what it has received to the other, which may be in another cell, on another thread. Buffers are
+//! data arrives: one posts its received data to the other, which may be in another cell, on another thread. Buffers are
 //! passed on without a copy. One thread opens the connections to the server, because handlers call nothing.
 //!
 //! ```text

@@ -28,22 +28,22 @@ use sha2::{Digest, Sha256};
 
 use cell::Cell;
 
-/// How often progress is reported.
+/// Interval of progress reports.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
 /// Move random data through faulty links under every pair of architectures, in virtual time.
 #[derive(Parser)]
 struct Args {
-    /// How long to go on
+    /// Duration of the run
     #[arg(long, default_value_t = 1, value_name = "N")]
     minutes: u64,
-    /// What the cells are drawn from
+    /// Seed of the cells
     #[arg(long, default_value_t = 1, value_name = "S")]
     seed: u64,
-    /// Run the one cell of this seed, twice, and compare what crossed the wire
+    /// Run the one cell of this seed, twice, and compare the traffic
     #[arg(long, value_name = "SEED", value_parser = seed)]
     replay: Option<u64>,
-    /// With --replay: record what crosses the server's device
+    /// With --replay: record the frames of the server's device
     #[arg(long, value_name = "FILE", requires = "replay")]
     pcap: Option<PathBuf>,
 }
@@ -124,7 +124,7 @@ fn tell(tally: &Tally, elapsed: Duration) {
     );
 }
 
-/// A hash of everything that is recorded, with its times.
+/// A hash of all recorded frames with their times.
 #[derive(Clone, Default)]
 struct Trace(Arc<Mutex<Sha256>>);
 

@@ -7,7 +7,7 @@ use super::{Level, Row, Specification, Table};
 const NOTE: &str =
     "Written by `cargo xtask coverage --bless` from the quotations in code, tests and packet scripts; do not edit.\n";
 
-/// `RFC 9293: MUST 66 of 69 shown (3 exceptions), ...` on one line.
+/// `RFC 9293: MUST 66 of 69 met and shown (3 intentionally not met); ...` on one line.
 pub fn totals(specification: &Specification, rows: &[Row<'_>]) -> String {
     let mut line = format!("RFC {}:", specification.rfc);
     for (level, name) in [(Level::Must, "MUST"), (Level::Should, "SHOULD"), (Level::May, "MAY")] {
@@ -18,7 +18,7 @@ pub fn totals(specification: &Specification, rows: &[Row<'_>]) -> String {
             let _ = write!(line, " {name} {shown} of {all} met and shown");
             let partly = of_level().filter(|row| row.requirement.partly.is_some()).count();
             let exceptions = of_level().filter(|row| row.requirement.exception.is_some()).count();
-            let others = [(partly, "in part"), (exceptions, "meant not to be")];
+            let others = [(partly, "in part"), (exceptions, "intentionally not met")];
             let others: Vec<_> =
                 others.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
             if !others.is_empty() {
@@ -32,7 +32,7 @@ pub fn totals(specification: &Specification, rows: &[Row<'_>]) -> String {
 
 /// All RFCs.
 pub fn coverage(tables: &[Table<'_>]) -> String {
-    let mut page = format!("# What the RFCs require, where it is met, and what shows it\n\n{NOTE}\n");
+    let mut page = format!("# Requirements of the RFCs: code that meets them, tests that show it\n\n{NOTE}\n");
     for (specification, rows) in tables {
         let _ = writeln!(page, "* {}", totals(specification, rows));
     }
@@ -50,7 +50,7 @@ pub fn coverage(tables: &[Table<'_>]) -> String {
 
 /// The table of appendix B.
 pub fn appendix_b(rows: &[Row<'_>]) -> String {
-    let mut page = format!("# RFC 9293, appendix B: the requirements and where Heddle stands\n\n{NOTE}\n");
+    let mut page = format!("# RFC 9293, appendix B: the requirements and their state in Heddle\n\n{NOTE}\n");
     page.push_str(
         "\"yes\" is met in code and shown by a test or a packet script, both of which quote the requirement; \"in part\" \
          says where it does not hold.\n",

@@ -19,7 +19,7 @@ Examples:
   heddle intrctl affinity vm1:rx0 1      CPU 1 polls the receive queue 0 of vm1 from now on
   heddle intrctl nointr 0                CPU 0 polls nothing; its vectors go to the others
   heddle intrctl distribute              spread all vectors over the CPUs
-  heddle intrctl work drain              an interrupt takes all frames there are, as the paper's INTx handler")]
+  heddle intrctl work drain              an interrupt takes all frames in the ring, like the paper's INTx handler")]
 pub struct Args {
     #[command(subcommand)]
     command: Command,

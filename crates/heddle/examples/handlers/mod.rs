@@ -1,4 +1,5 @@
-//! Two handlers: one returns what it is sent; two of the other, one at each of two connections, join them.
+//! Two handlers: one returns the data that it receives; two of the other, one at each of two connections, join the
+//! connections.
 
 #![allow(dead_code, reason = "each example uses its part")]
 
@@ -14,7 +15,7 @@ use heddle::handler::{Conn, Handler, HandlerMessage, HandlerRef};
 struct Backlog(VecDeque<PktBuf>);
 
 impl Backlog {
-    /// Sends what there is room for; true: all of it. A connection that has failed takes everything.
+    /// Sends as much as there is room for; true: all of it. A connection that has failed discards everything.
     fn flush(&mut self, conn: &mut Conn<'_>) -> bool {
         while let Some(buffer) = self.0.pop_front() {
             if let Ok(Some(rest)) = conn.send_buffer(buffer) {
@@ -30,7 +31,7 @@ impl Backlog {
     }
 }
 
-/// Returns what it is sent, and takes no more than it can return.
+/// Returns the data that it receives, and accepts no more than it can return.
 #[derive(Default)]
 pub struct Echo {
     backlog: Backlog,
@@ -63,7 +64,7 @@ impl Handler for Echo {
     }
 }
 
-/// What the handlers of two joined connections tell each other. They may be in different cells, on different threads.
+/// The messages between the handlers of two joined connections. They may be in different cells, on different threads.
 enum Word {
     /// The connection to the server is open, and this is its name.
     Meet(HandlerRef),
@@ -79,13 +80,13 @@ enum Word {
     Gone(bool),
 }
 
-/// One side of a proxied connection: what it receives is sent by the other side.
+/// One side of a proxied connection: the other side sends the data that it receives.
 pub struct Relay {
     other: Option<HandlerRef>,
-    /// Where a client's side asks for a connection to the server: a handler opens none itself.
+    /// The channel by which a client's side requests a connection to the server: a handler must not open one itself.
     ask: Option<Sender<HandlerRef>>,
     backlog: Backlog,
-    /// The other side was told that the send buffer here is full.
+    /// The other side was notified that the send buffer here is full.
     full: bool,
     /// The other side sends no more.
     ended: bool,
@@ -98,7 +99,7 @@ impl Relay {
         Relay { other, ask, backlog: Backlog::default(), full: false, ended: false, alone: false }
     }
 
-    /// The side of a client, which has been accepted. It asks for its server's side by its own name.
+    /// The side of a client, which has been accepted. It requests its server's side, with its own name.
     pub fn of_client(ask: Sender<HandlerRef>) -> Relay {
         Relay::new(None, Some(ask))
     }
@@ -114,7 +115,7 @@ impl Relay {
         }
     }
 
-    /// Sends what there is room for, and then the end if it has come.
+    /// Sends as much as there is room for, and then the end if it has arrived.
     fn flush(&mut self, conn: &mut Conn<'_>) {
         let empty = self.backlog.flush(conn);
         if self.full == empty {
