@@ -6,12 +6,13 @@
 //! frame that it sent and every answer that its users got. The record is then replayed into a stack under each
 //! architecture, on one thread.
 //!
-//! # Comparison After each step the frames that the stack sent since the step before, byte for byte and in order, and the answer to
-//! the user. One thing is weaker: when the clock is moved and timers of *several* connections fire in the same step,
-//! frames are compared in order within each connection. The order of two connections that are due at the same instant
-//! is unspecified: one wheel serves all connections under `up`, a thousand serve them under `connp-l:1024`. For the
-//! same reason the device has room for every frame; otherwise the first of the two would take the room that the second
-//! has to wait for.
+//! # Comparison
+//! After each step the test compares the frames that the stack sent since the step before, byte for byte and in order, and
+//! the answer to the user. One comparison is weaker: when the clock is moved and timers of *several* connections fire
+//! in the same step, frames are compared in order within each connection. The order of two connections that are due at
+//! the same instant is unspecified: one wheel serves all connections under `up`, a thousand serve them under
+//! `connp-l:1024`. For the same reason the device has room for every frame; otherwise the first of the two would take
+//! the room that the second has to wait for.
 
 use std::sync::LazyLock;
 use std::time::Duration;
