@@ -211,12 +211,12 @@ pub static KNOBS: &[Knob] = &[
         |c| c.ecn_option as i64,
         |c, v| c.ecn_option = EcnOption::from_number(v as u8).unwrap_or_default(),
     ),
-    idle(
+    number(
         "tcp_ecn_option_beacon",
-        "AccECN options in a round trip, at least, where tcp_ecn_option is 2",
+        "AccECN options in a round trip, at least, where as many acknowledgements are sent, with text or without; 0: no such rule",
         (0, 255),
-        "3",
-        "with tcp_ecn_option 2 every acknowledgement has the option",
+        |c| c.ecn_option_beacon.into(),
+        |c, v| c.ecn_option_beacon = v as u8,
     ),
     flag(
         "tcp_ecn_pure_acks",
