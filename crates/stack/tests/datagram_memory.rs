@@ -14,7 +14,7 @@ use stack::Architecture;
 use stack::socket::UdpShared;
 use sync::Real;
 use tcp::config::MemoryLimits;
-use testbed::frames::{self, Body, Datagram, Ends, Segment};
+use testbed::frames::{self, Body, Datagram, Ends, Icmp, Segment};
 use testbed::node::{Node, NodeConfig};
 use wire::ethernet::EtherType;
 
@@ -111,6 +111,20 @@ fn fragments_count_until_they_are_given_up(arch: Architecture) {
     }
 }
 
+fn unknown_neighbour(ends: Ends, number: u8) -> IpAddr {
+    match ends.src {
+        IpAddr::V4(_) => [10, 0, 0, 100 + number].into(),
+        IpAddr::V6(_) => [0xfd00, 0, 0, 0, 0, 0, 1, number.into()].into(),
+    }
+}
+
+fn give_up_neighbours(node: &mut Node<Real>) {
+    for _ in 0..=ip::neighbour::MAX_SOLICITS {
+        node.clock.advance(ip::neighbour::RETRANS_TIMER + Duration::from_millis(1));
+        node.settle();
+    }
+}
+
 /// Packets that wait for a neighbour's link address are in the account until it answers or is given up (RFC 4861 section
 /// 7.2.2), and count for the limit; while memory is short few may wait, and the others are dropped with a reason.
 #[every_arch]
@@ -121,10 +135,7 @@ fn packets_that_wait_for_a_neighbour_count_until_it_is_given_up(arch: Architectu
         let listener = node.listen(TCP, 8);
         let socket = node.stack.bind_udp(SocketAddr::new(ends.dst, PORT)).expect("the port is free");
         let send = |node: &mut Node<Real>, host: u8| {
-            let host: IpAddr = match ends.src {
-                IpAddr::V4(_) => [10, 0, 0, 100 + host].into(),
-                IpAddr::V6(_) => [0xfd00, 0, 0, 0, 0, 0, 1, host.into()].into(),
-            };
+            let host = unknown_neighbour(ends, host);
             let payload = PktBuf::from_slice(&[7; 1200]).expect("a packet buffer");
             let sent = node.stack.send_udp(&socket, payload, Some(SocketAddr::new(host, 9)));
             assert_eq!(sent, Ok(1200));
@@ -139,12 +150,36 @@ fn packets_that_wait_for_a_neighbour_count_until_it_is_given_up(arch: Architectu
         let dropped = node.stack.stats().counters.dropped(DropReason::NeighbourQueueFull);
         assert_eq!(dropped + waiting / BLOCK, 120, "each waits or is counted");
         assert!(node.exchange(&Segment::syn(2000, TCP).frame_over(ends)).is_empty(), "nobody new is let in");
-        for _ in 0..=ip::neighbour::MAX_SOLICITS {
-            node.clock.advance(ip::neighbour::RETRANS_TIMER + Duration::from_millis(1));
-            node.settle();
-        }
+        give_up_neighbours(&mut node);
         assert_eq!(memory(&node), 0, "given up: all of it is given back");
         assert_eq!(node.exchange(&Segment::syn(2001, TCP).frame_over(ends)).len(), 1, "and new clients are welcome");
+        drop(listener);
+    }
+}
+
+/// ICMP has no queue but that of packets that wait for a neighbour: its answers to echo requests from hosts whose link
+/// address is unknown are in the account as well, and stop at the limit.
+#[every_arch]
+fn answers_of_icmp_that_wait_for_a_neighbour_count_too(arch: Architecture) {
+    let limit = ip::neighbour::MAX_PENDING_BYTES as u64 / 4;
+    for ends in Ends::BOTH_FAMILIES {
+        let mut node = node(arch, limit);
+        let listener = node.listen(TCP, 8);
+        let ask = |node: &mut Node<Real>, host| {
+            let asked = ends.from(unknown_neighbour(ends, host));
+            node.put(&asked.frame(Icmp::echo_request(ends.src.is_ipv6(), &[7; 1200])).bytes());
+            node.settle();
+        };
+        ask(&mut node, 0);
+        assert_eq!(memory(&node), BLOCK, "an answer counts with its whole block");
+        (1..120).for_each(|host| ask(&mut node, host));
+        let waiting = memory(&node);
+        assert!((limit..limit + (16 << 10) + BLOCK).contains(&waiting), "{waiting} bytes, {limit} are the limit");
+        let dropped = node.stack.stats().counters.dropped(DropReason::NeighbourQueueFull);
+        assert_eq!(dropped + waiting / BLOCK, 120, "each waits or is counted");
+        assert!(node.exchange(&Segment::syn(2000, TCP).frame_over(ends)).is_empty(), "nobody new is let in");
+        give_up_neighbours(&mut node);
+        assert_eq!(memory(&node), 0, "given up: all of it is given back");
         drop(listener);
     }
 }

@@ -315,6 +315,9 @@ pub struct Config {
     pub ecn: Ecn,
     /// When the counters of accurate ECN are sent.
     pub ecn_option: EcnOption,
+    /// The counters of accurate ECN are sent at least so many times in a round trip, if as many acknowledgements are sent,
+    /// with data or without (RFC 9768 section 3.2.3.3, which asks for three). 0: no such rule.
+    pub ecn_option_beacon: u8,
     /// A SYN that is not answered is sent again without the request for ECN (RFC 3168 section 6.1.1.1).
     pub ecn_fallback: bool,
     /// Acknowledgements without data are sent as capable of ECN on connections with accurate ECN
@@ -405,6 +408,7 @@ impl Default for Config {
             syn_cookies: SynCookies::default(),
             ecn: Ecn::default(),
             ecn_option: EcnOption::default(),
+            ecn_option_beacon: 3,
             ecn_fallback: true,
             ecn_pure_acks: false,
             fast_open: FastOpenMode::default(),

@@ -126,30 +126,27 @@ impl HeaderOut {
         self.marks.set_echo(syn_ack_flags(mode, mark));
     }
 
-    /// The option of accurate ECN for the first segment of data that a client sends.
+    /// Whether data must repeat the option of accurate ECN, as no acknowledgement had it for long. `srtt`: microseconds,
+    /// 0 if unknown.
     #[cold]
-    pub(crate) fn first_ecn_option(&mut self, config: &Config) -> Option<EcnCounters> {
-        self.marks.0 &= !Marks::OPTION;
-        if let Some(ecn) = self.ecn.as_deref_mut() {
-            ecn.counters_changed = true;
-        }
-        self.ecn_option(config)
+    pub(crate) fn repeats_ecn_option(&self, srtt: u32, config: &Config, now: Time) -> bool {
+        self.ecn.as_deref().is_some_and(|ecn| ecn.sends_option(config) && ecn.repeats_option(srtt, config, now))
     }
 
-    /// The option of accurate ECN for a segment without data.
+    /// The option of accurate ECN for a segment of data that must have it.
     #[cold]
-    pub(crate) fn ecn_option(&mut self, config: &Config) -> Option<EcnCounters> {
-        let ecn = self.ecn.as_deref_mut().filter(|ecn| ecn.mode == EcnMode::Accurate && ecn.option)?;
-        let due = match config.ecn_option {
-            EcnOption::Never => false,
-            EcnOption::Sparing => ecn.counters_changed,
-            EcnOption::Always => true,
-        };
-        let [ect0, ce, ect1] = ecn.bytes_in;
-        due.then(|| {
-            ecn.counters_changed = false;
-            EcnCounters::new(ect0, ce, ect1, 3, true)
-        })
+    pub(crate) fn ecn_option_of_data(&mut self, config: &Config, now: Time) -> Option<EcnCounters> {
+        self.marks.0 &= !Marks::OPTION;
+        self.ecn.as_deref_mut().filter(|ecn| ecn.sends_option(config)).map(|ecn| ecn.report(now))
+    }
+
+    /// The option of accurate ECN for a segment without data. `srtt`: microseconds, 0 if unknown.
+    #[cold]
+    pub(crate) fn ecn_option(&mut self, srtt: u32, config: &Config, now: Time) -> Option<EcnCounters> {
+        let ecn = self.ecn.as_deref_mut().filter(|ecn| ecn.sends_option(config))?;
+        let always = config.ecn_option == EcnOption::Always;
+        let due = always || ecn.counters_changed || ecn.repeats_option(srtt, config, now);
+        due.then(|| ecn.report(now))
     }
 }
 
@@ -376,6 +373,26 @@ fn accurate(segment: &Segment, progress: AckProgress, parts: &mut PcbMut<'_>, ou
 }
 
 impl EcnState {
+    /// Whether the option is sent on this connection.
+    fn sends_option(&self, config: &Config) -> bool {
+        self.mode == EcnMode::Accurate && self.option && config.ecn_option != EcnOption::Never
+    }
+
+    /// Whether the option must be sent again though nothing was counted. RFC 9768 section 3.2.3.3: at least three
+    /// acknowledgements of a round trip have it, or all if there are fewer.
+    fn repeats_option(&self, srtt: u32, config: &Config, now: Time) -> bool {
+        let times = u64::from(config.ecn_option_beacon);
+        let passed = self.option_sent.map_or(u64::MAX, |sent| now.nanos_since(sent) / 1000);
+        times > 0 && passed.saturating_mul(times) >= srtt.into()
+    }
+
+    /// The option, which leaves now.
+    fn report(&mut self, now: Time) -> EcnCounters {
+        (self.counters_changed, self.option_sent) = (false, Some(now));
+        let [ect0, ce, ect1] = self.bytes_in;
+        EcnCounters::new(ect0, ce, ect1, 3, true)
+    }
+
     /// A segment without data has arrived with a mark. RFC 9768 section 3.2.2.5.1: the third since we last sent
     /// anything must be answered, though it acknowledges nothing.
     fn needs_ack(&mut self, segments_out: u32) -> bool {

@@ -1,6 +1,7 @@
 //! The ECN state of a connection: the ECN field, the bits that its headers carry, and its counts of marks. The rules
 //! are in [`crate::ecn`].
 
+use observe::Time;
 use wire::tcp::TcpFlags;
 
 /// The ECN field of the IP header (RFC 3168 section 5).
@@ -77,10 +78,11 @@ impl Marks {
         self.0 & (Self::REDUCED | Self::COUNT) == 0
     }
 
-    /// Whether the next new data carries any ECN signal beyond that of all data.
+    /// Whether the next new data may carry an ECN signal beyond that of all data: with accurate ECN, any may have the
+    /// option.
     #[inline]
-    pub(crate) fn has_signal(self) -> bool {
-        self.0 & (Self::REDUCED | Self::OPTION) != 0
+    pub(crate) fn may_have_signal(self) -> bool {
+        self.0 & (Self::REDUCED | Self::OPTION | Self::COUNT) != 0
     }
 
     /// Whether the next new data must have CWR.
@@ -118,6 +120,8 @@ pub(crate) struct EcnState {
     pub(crate) option: bool,
     /// Something was counted since the option left last.
     pub(crate) counters_changed: bool,
+    /// When the option left last.
+    pub(crate) option_sent: Option<Time>,
     /// A segment of the peer was capable of ECN, or marked.
     pub(crate) seen: bool,
     /// The peer's reports of marks are ignored: the path clears the bits (RFC 9768 sections 3.2.2.1 and 3.2.2.4).
@@ -147,6 +151,7 @@ impl EcnState {
             first: true,
             option: false,
             counters_changed: true,
+            option_sent: None,
             seen: false,
             reports_ignored: false,
             usual_ack: 0,

@@ -331,8 +331,8 @@ fn put_new(
     }
     if len > 0 {
         draft.class = ho.marks.class();
-        if ho.marks.has_signal() {
-            return put_news(sw, rq, ho, out, now, (draft, fin));
+        if ho.marks.may_have_signal() {
+            return put_news(sw, rq, ho, out, now, (draft, fin, whole));
         }
     }
     if !emit_data(ho, out, draft, |dst, sum| rq.copy_unsent(dst, sum)) {
@@ -341,8 +341,8 @@ fn put_new(
     Ok(note_new(sw, out, (len, fin), now))
 }
 
-/// New data with an ECN signal that is sent once: CWR, or the first counters of a client, which take room from the
-/// data.
+/// New data that may have an ECN signal: CWR, which is sent once, or the counters of accurate ECN, which take room from
+/// the data.
 #[cold]
 fn put_news(
     sw: &mut SendWindow,
@@ -350,12 +350,12 @@ fn put_news(
     ho: &mut HeaderOut,
     out: &mut Outbox<'_>,
     now: Time,
-    (mut draft, mut fin): (Draft, bool),
+    (mut draft, mut fin, whole): (Draft, bool, bool),
 ) -> Result<u32, StopReason> {
     if ho.marks.needs_cwr() {
         draft.flags.insert(TcpFlags::CWR);
     }
-    let counters = ho.marks.needs_option();
+    let counters = ho.marks.needs_option() || !whole && ho.repeats_ecn_option(sw.rtt.srtt_us(), out.config, now);
     let most = u32::from(sw.mss).saturating_sub(COUNTERS).max(1);
     let cut = counters && draft.len > most;
     if cut {
@@ -364,7 +364,8 @@ fn put_news(
     }
     let (len, small_end) = (draft.len, sw.small_end);
     let fill = |dst: &mut [u8], sum| rq.copy_unsent(dst, sum);
-    let sent = if counters { emit_data_with_counters(ho, out, draft, fill) } else { emit_data(ho, out, draft, fill) };
+    let sent =
+        if counters { emit_data_with_counters(ho, out, draft, now, fill) } else { emit_data(ho, out, draft, fill) };
     if !sent {
         return Err(StopReason::Starved);
     }

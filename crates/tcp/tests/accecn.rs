@@ -208,6 +208,7 @@ fn marks_are_counted_and_told_with_every_segment() {
 #[test]
 fn a_count_that_rises_cuts_the_window_once_per_window_of_data() {
     let mut t = accepted(0b010, true);
+    t.us.setup.config.ecn_option_beacon = 0;
     t.send(20_000);
     assert!(sent(&mut t).iter().all(|sent| sent.mark == ECT_0 && sent.ace == 5 && sent.len == 1000));
     let before = t.us.status().cwnd;
@@ -244,6 +245,7 @@ fn the_option_is_sent_as_configured_and_only_where_it_passes() {
     ] {
         let mut t = Script::new(setup(Ecn::AccurateAccept));
         t.us.setup.config.ecn_option = policy;
+        t.us.setup.config.ecn_option_beacon = 0;
         t.us.listening = true;
         t.inject(with(peer("S").seq(0).mss(1000), 7));
         assert_eq!(sent(&mut t)[0].counters.is_some(), policy != EcnOption::Never);
@@ -253,6 +255,38 @@ fn the_option_is_sent_as_configured_and_only_where_it_passes() {
         t.inject(with(peer("P.").seq(11).len(10), 5));
         let with_option: Vec<bool> = sent(&mut t).iter().map(|sent| sent.counters.is_some()).collect();
         assert_eq!(with_option, expected, "{policy:?}, path that passes it: {option}");
+    }
+}
+
+/// RFC 9768 section 3.2.3.3: so many acknowledgements of a round trip have the option, with data or without; never on a
+/// path that does not pass it, nor where the option is off.
+#[test]
+fn the_option_is_repeated_within_a_round_trip_where_it_passes() {
+    for (policy, option, expected) in [
+        (EcnOption::Sparing, true, [true, false, true, true]),
+        (EcnOption::Sparing, false, [false; 4]),
+        (EcnOption::Never, true, [false; 4]),
+    ] {
+        let mut t = Script::new(setup(Ecn::AccurateAccept));
+        t.us.setup.config.ecn_option = policy;
+        t.us.setup.config.ecn_option_beacon = 4;
+        t.us.listening = true;
+        t.inject(with(peer("S").seq(0).mss(1000), 7));
+        t.pass(ms(40));
+        let ack = with(peer(".").win(60_000), 2);
+        t.inject(if option { counters(ack, 1, 0, 1) } else { ack });
+        sent(&mut t);
+        let mut seen = Vec::new();
+        for (seq, after) in [(1, 0), (11, 9), (21, 1)] {
+            t.pass(ms(after));
+            let data = with(peer("P.").seq(seq).len(10), 5);
+            t.inject(if option { counters(data, 1, 0, 1) } else { data });
+            seen.extend(sent(&mut t).iter().map(|sent| sent.counters.is_some()));
+        }
+        t.pass(ms(10));
+        t.send(10);
+        seen.extend(sent(&mut t).iter().map(|sent| sent.counters.is_some()));
+        assert_eq!(seen, expected, "{policy:?}, path that passes it: {option}");
     }
 }
 

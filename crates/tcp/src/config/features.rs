@@ -78,7 +78,9 @@ impl Ecn {
     }
 }
 
-/// When the option with the counters of accurate ECN is sent (`tcp_ecn_option`, RFC 9768 section 3.2.3.3).
+/// When the option with the counters of accurate ECN is sent (`tcp_ecn_option`, RFC 9768 section 3.2.3.3). Unless it is
+/// never sent, it is repeated, on data too, when it was not sent for a part of a round trip
+/// ([`Config::ecn_option_beacon`](crate::Config::ecn_option_beacon)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum EcnOption {
     /// 0: never; only the three bits of the header are sent.

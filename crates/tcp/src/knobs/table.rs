@@ -211,12 +211,12 @@ pub static KNOBS: &[Knob] = &[
         |c| c.ecn_option as i64,
         |c, v| c.ecn_option = EcnOption::from_number(v as u8).unwrap_or_default(),
     ),
-    idle(
+    number(
         "tcp_ecn_option_beacon",
-        "minimum number of AccECN options in a round trip if tcp_ecn_option is 2",
+        "minimum number of AccECN options in a round trip that has as many acknowledgements; 0: no minimum",
         (0, 255),
-        "3",
-        "with tcp_ecn_option 2 every acknowledgement has the option",
+        |c| c.ecn_option_beacon.into(),
+        |c, v| c.ecn_option_beacon = v as u8,
     ),
     flag(
         "tcp_ecn_pure_acks",

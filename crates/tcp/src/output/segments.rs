@@ -42,7 +42,7 @@ const SACK_BLOCK: usize = 8;
 
 /// A segment without data, at SND.NXT.
 pub(crate) fn pure_ack(sw: &SendWindow, ho: &mut HeaderOut, out: &mut Outbox<'_>, now: Time) {
-    acknowledge_at(sw.nxt, None, ho, out, now);
+    acknowledge_at(sw, sw.nxt, None, ho, out, now);
 }
 
 /// The same, with our user time-out.
@@ -54,18 +54,19 @@ pub(crate) fn advertise_user_timeout(
     out: &mut Outbox<'_>,
     now: Time,
 ) {
-    acknowledge_at(sw.nxt, Some(user_timeout), ho, out, now);
+    acknowledge_at(sw, sw.nxt, Some(user_timeout), ho, out, now);
 }
 
 /// A segment without data at an old sequence number: the peer must answer with its RCV.NXT and window.
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
 //# An implementation SHOULD send a keep-alive segment with no data (SHLD-12);
 pub(crate) fn probe(sw: &SendWindow, ho: &mut HeaderOut, out: &mut Outbox<'_>, now: Time) {
-    acknowledge_at(sw.una + u32::MAX, None, ho, out, now);
+    acknowledge_at(sw, sw.una + u32::MAX, None, ho, out, now);
 }
 
 #[inline]
 fn acknowledge_at(
+    sw: &SendWindow,
     seq: SeqNumber,
     user_timeout: Option<UserTimeout>,
     ho: &mut HeaderOut,
@@ -95,7 +96,8 @@ fn acknowledge_at(
         class: ho.marks.pure_class(),
     };
     let sent = if ho.ecn.is_some() || user_timeout.is_some() {
-        let rare = ExtraOptions { ecn: ho.ecn_option(out.config), user_timeout, ..ExtraOptions::NONE };
+        let ecn = ho.ecn_option(sw.rtt.srtt_us(), out.config, now);
+        let rare = ExtraOptions { ecn, user_timeout, ..ExtraOptions::NONE };
         emit_rare(ho, out, draft, &rare, |_, _| Sum::zero())
     } else {
         emit(ho, out, draft, |_, _| Sum::zero())
@@ -327,15 +329,17 @@ pub(super) fn emit_data(
 /// Bytes of the option with all counters of accurate ECN, padding included.
 pub(super) const COUNTERS: u32 = 12;
 
-/// The same for the first data of a client with accurate ECN, which has the option (RFC 9768 section 3.2.3.2.1).
+/// The same for data with the option of accurate ECN: the first data of a client (RFC 9768 section 3.2.3.2.1), and what
+/// repeats it (section 3.2.3.3).
 #[cold]
 pub(super) fn emit_data_with_counters(
     ho: &mut HeaderOut,
     out: &mut Outbox<'_>,
     draft: Draft,
+    now: Time,
     fill: impl FnOnce(&mut [u8], bool) -> Sum,
 ) -> bool {
-    let rare = ExtraOptions { ecn: ho.first_ecn_option(out.config), ..ExtraOptions::NONE };
+    let rare = ExtraOptions { ecn: ho.ecn_option_of_data(out.config, now), ..ExtraOptions::NONE };
     if !emit_rare(ho, out, draft, &rare, fill) {
         return false;
     }
