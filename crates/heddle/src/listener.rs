@@ -177,7 +177,8 @@ impl TcpListener {
         self.inner.listener.early()
     }
 
-    /// Takes the connection that has waited longest, or waits for one.
+    /// Takes the connection that has waited longest, or waits for one. Where several threads receive, each has a queue of
+    /// the connections that it has received, and takes from its own first; the order is then kept only within a queue.
     ///
     /// # Errors
     /// [`AcceptError::WouldBlock`]: none waits and the listener does not block.

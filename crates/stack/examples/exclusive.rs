@@ -109,7 +109,8 @@ fn main() {
 
 /// A handshake, then `count` segments, read two by two. Bytes delivered.
 fn run(mut way: Way, shared: &Arc<Shared<Real>>, far: &mut Box<dyn dev::RxQueue>, count: u32) -> u64 {
-    let listener = ListenerShared::new("10.0.0.1:80".parse().expect("an address"), 16, 16, Default::default());
+    let local = "10.0.0.1:80".parse().expect("an address");
+    let listener = ListenerShared::new(local, (16, 16), Default::default(), shared.links().alarms().clone());
     way.control(ControlRequest::Listen(listener.clone()));
     let now = shared.clock().now();
     let mut deferred = DeferredEffects::default();

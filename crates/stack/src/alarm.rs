@@ -104,6 +104,12 @@ impl<P: Platform> Alarms<P> {
             && sleep_state.until.load(Ordering::Relaxed) != GONE
     }
 
+    /// The least number of a receive thread whose work the calling thread does; `None`: it is no receive thread.
+    #[inline]
+    pub fn here(&self) -> Option<usize> {
+        (0..self.threads()).find(|thread| self.is_run_here(*thread))
+    }
+
     /// Whether receive thread `thread` has ended, and runs no more work.
     #[inline]
     pub fn has_ended(&self, thread: usize) -> bool {

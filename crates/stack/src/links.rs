@@ -110,7 +110,7 @@ impl<P: Platform> Links<P> {
 
     /// The sleep of the receive threads.
     #[inline]
-    pub fn alarms(&self) -> &Alarms<P> {
+    pub fn alarms(&self) -> &Arc<Alarms<P>> {
         &self.alarms
     }
 

@@ -298,8 +298,9 @@ impl<P: Platform> Stack<P> {
         //# Every passive OPEN call either creates a new connection record in LISTEN state, or it returns an error; it
         //# MUST NOT affect any previously created connection record (MUST-41).
         let local = self.bind(Transport::Tcp, address)?;
-        let listener =
-            ListenerShared::new(local, backlog, self.core.shared.control().tcp().syn_backlog as usize, options);
+        let shared = &self.core.shared;
+        let bounds = (backlog, shared.control().tcp().syn_backlog as usize);
+        let listener = ListenerShared::new(local, bounds, options, shared.links().alarms().clone());
         if let Some(acceptor) = acceptor {
             listener.serve_by(acceptor);
         }

@@ -10,6 +10,8 @@ use stack::socket::Readiness;
 use stack::{Architecture, Clock, Driver, InterfaceConfig, Stack, StackConfig, VirtualClock};
 use sync::Real;
 use tcp::config::ConnectionOptions;
+// It has the stack compiled for the real machine, which would be compiled for this test once more otherwise.
+use testbed as _;
 
 /// Queues of the device, each polled by a thread of its own.
 const QUEUES: usize = 4;

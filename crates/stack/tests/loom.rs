@@ -1,5 +1,7 @@
 //! Code that relies on fences, under loom: every order of the threads' steps with weak memory, up to two preemptions.
 
+#[path = "shuttle/accept_queue.rs"]
+mod accept_queue;
 #[path = "shuttle/alarms.rs"]
 mod alarms;
 #[path = "shuttle/backlog.rs"]
@@ -19,6 +21,7 @@ mod waits;
 #[path = "shuttle/work_stream.rs"]
 mod work_stream;
 
+use accept_queue::queued_while_falling_asleep;
 use alarms::{Calls, due_while_falling_asleep};
 use backlog::{two_wait, work_left_for_the_owner};
 use channel::{item_while_falling_asleep, room_while_looking};
@@ -78,6 +81,15 @@ fn a_bit_that_rises_without_a_fence_is_found() {
     let registering = ready_while_registering::<Planted<Loom, NoFence>>;
     let message = explore_all(move || registering(Writers::One)).expect_err("loom must find the fault");
     assert!(message.contains("nobody was told"), "found, but as: {message}");
+}
+
+/// The thread that queues a connection and the one that clears the readiness each write a word and then read the other's.
+#[test]
+fn a_connection_that_is_queued_wakes_a_thread_that_accepts() {
+    explore_all(|| queued_while_falling_asleep::<Loom>(2)).expect("the model holds");
+    let without_fences = || queued_while_falling_asleep::<Planted<Loom, NoFence>>(2);
+    let message = explore_all(without_fences).expect_err("loom must find the fault");
+    assert!(message.contains("deadlock"), "found, but as: {message}");
 }
 
 #[test]

@@ -16,6 +16,8 @@ use stack::{
     VirtualClock,
 };
 use sync::Real;
+// It has the stack compiled for the real machine, which would be compiled for this test once more otherwise.
+use testbed as _;
 
 type Socket = Arc<TcpSocket<Real>>;
 

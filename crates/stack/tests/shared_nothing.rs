@@ -144,15 +144,22 @@ impl Core<'_> {
 
     /// A connection of the peer that this core receives, accepts and answers without a message.
     fn accept(&mut self, peer: &mut Peer, ends: Ends) -> Connection {
-        let port = self.port_of(self.index, ends, 2000);
+        let (port, acknowledged) = self.shake_hands(peer, ends, 2000);
+        let socket = self.listener.accept().expect("a child waits");
+        Connection { ends, port, socket, sent: 0, acknowledged }
+    }
+
+    /// The peer opens a connection that this core receives, from the first port of such a flow from `from` on. The port, and
+    /// the next byte that the peer expects.
+    fn shake_hands(&mut self, peer: &mut Peer, ends: Ends, from: u16) -> (u16, u32) {
+        let port = self.port_of(self.index, ends, from);
         let most = TcpOptions::new(&[2, 4, 0x05, 0x78]);
         let mut handoffs = self.receive(peer, &Segment::syn(port, PORT).options(most).frame_over(ends)).handoffs;
         let acknowledged = peer.segments()[0].0.seq.0.wrapping_add(1);
         let ack = Segment::ack((port, PORT), ISS.wrapping_add(1), acknowledged);
         handoffs += self.receive(peer, &Segment { flags: TcpFlags::ACK, ..ack }.frame_over(ends)).handoffs;
         assert_eq!(handoffs, 0, "a listener on each core");
-        let socket = self.listener.accept().expect("a child waits");
-        Connection { ends, port, socket, sent: 0, acknowledged }
+        (port, acknowledged)
     }
 
     /// A segment arrives; its user, on the same core, reads it, finds no more, and writes an answer.
@@ -199,6 +206,62 @@ fn cores_serve_their_connections_without_a_shared_line() {
     assert!(lines.iter().all(|lines| !lines.is_empty()), "writes are seen");
     let shared: Vec<_> = lines[0].intersection(&lines[1]).collect();
     assert!(shared.is_empty(), "{} of {} lines are written by both cores", shared.len(), lines[0].len());
+}
+
+/// A core accepts the connections that it has received, while it has any; an idle core takes those of another one.
+#[test]
+fn a_core_accepts_what_it_has_received_and_then_what_others_have() {
+    const EACH: usize = 4;
+    let ends = Ends::PEER_TO_STACK;
+    let accepted = on_cores((1, CORES), |core| {
+        core.alone(|core, peer| {
+            let mut from = 2000;
+            for _ in 0..EACH {
+                from = core.shake_hands(peer, ends, from).0 + 1;
+            }
+        });
+        core.all.wait();
+        let homes = |core: &mut Core<'_>, count| -> Vec<usize> {
+            let next = |_| core.listener.accept().map(|socket| socket.target().index(CORES));
+            (0..count).map_while(next).collect()
+        };
+        let own = core.alone(|core, _| homes(core, EACH - 1));
+        core.all.wait();
+        // Each has one left.
+        let rest = if core.index == 0 { core.alone(|core, _| homes(core, 3)) } else { vec![] };
+        (own, rest)
+    });
+    for (index, (own, _)) in accepted.iter().enumerate() {
+        assert_eq!(*own, [index; EACH - 1]);
+    }
+    assert_eq!(accepted[0].1, [0, 1], "and then none");
+}
+
+/// Of what two cores write to set connections up and to accept them, they have the readiness of the listener in common.
+#[test]
+fn cores_set_connections_up_beside_each_other() {
+    let lines = on_cores((1, CORES), |core| {
+        let mut lines = BTreeSet::new();
+        core.alone(|core, peer| {
+            for round in 0..WARM + ROUNDS {
+                for ends in Ends::BOTH_FAMILIES {
+                    let from = 2000 + 100 * round as u16;
+                    let (socket, here) = written(|| {
+                        core.shake_hands(peer, ends, from);
+                        core.listener.accept().expect("a child waits")
+                    });
+                    if round >= WARM {
+                        lines.extend(here);
+                    }
+                    core.stack.call(&socket.target(), Call::Abort(tcp::Abort));
+                    peer.segments();
+                }
+            }
+        });
+        lines
+    });
+    let shared: Vec<_> = lines[0].intersection(&lines[1]).collect();
+    assert!(shared.len() <= 1, "{} of {} lines are written by both cores", shared.len(), lines[0].len());
 }
 
 /// The connections that a core opens are its own, and so are their answers; it opens them without a message.

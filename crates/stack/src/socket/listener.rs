@@ -1,11 +1,11 @@
 //! A listening socket: two bounds (connections in the handshake, connections that wait to be accepted) and the queue
-//! of the latter. One for all cells; each cell that can see a SYN holds a reference.
+//! of the latter, which has a shard for each receive thread ([`AcceptQueues`]). One for all cells; each cell that can see
+//! a SYN holds a reference.
 //!
 //! A handshake takes its place when its SYN comes, so that a client that got its SYN-ACK is never refused because the
-//! queue is full ([`tcp::handshake::admit`] decides). The queue's lock orders a handshake that completes and a listener
+//! queue is full ([`tcp::handshake::admit`] decides). A queue's lock orders a handshake that completes and a listener
 //! that closes: a child is either in the queue before it is drained, or refused.
 
-use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 
@@ -16,8 +16,11 @@ use tcp::fast_open::PendingRequests;
 use tcp::handshake::{Backlog, Occupancy, SynResponse};
 
 use super::TcpSocket;
+use super::accept_queue::AcceptQueues;
+pub use super::accept_queue::Closed;
 use super::handler::Acceptor;
 use super::readiness::{Pollable, Readiness, ReadyState};
+use crate::alarm::Alarms;
 
 /// The state shared by all replicas of one listener. Any thread.
 pub struct ListenerShared<P: Platform> {
@@ -32,32 +35,35 @@ pub struct ListenerShared<P: Platform> {
     hop_limit: P::AtomicU32,
     /// See [`ListenerShared::set_defer_accept`].
     defer_accept: P::AtomicUsize,
-    half_open: P::AtomicUsize,
-    waiting: P::AtomicUsize,
     /// Until when an acknowledgement may return a cookie, in nanoseconds.
     cookies_until: P::AtomicU64,
     /// See [`ListenerShared::set_fast_open`].
     fast_open: P::AtomicUsize,
     /// See [`ListenerShared::serve_by`].
     acceptor: OnceLock<Acceptor<P>>,
-    queue: Lock<AcceptQueue<P>, P>,
+    early: Lock<EarlyOpens, P>,
+    queues: AcceptQueues<P>,
 }
 
-struct AcceptQueue<P: Platform> {
-    closed: bool,
+/// Fast Open, as the server.
+struct EarlyOpens {
     /// Connections opened with their SYN.
-    early: PendingRequests,
+    pending: PendingRequests,
     /// Secrets of its cookies, if they are not the stack's.
     keys: Option<FastOpenKeys>,
-    established: VecDeque<Arc<TcpSocket<P>>>,
 }
 
 impl<P: Platform> ListenerShared<P> {
     /// A listener on `local` (an unspecified address matches every address of its family; `[::]` both families).
-    /// `backlog` bounds the accept queue, `syn_backlog` the handshakes in progress; both are at least 1.
-    pub fn new(local: SocketAddr, backlog: usize, syn_backlog: usize, options: ConnectionOptions) -> Arc<Self> {
-        let early = PendingRequests::default();
-        let queue = AcceptQueue { closed: false, early, keys: None, established: VecDeque::new() };
+    /// `backlog` bounds the accept queue, `syn_backlog` the handshakes in progress; both are at least 1. Each receive
+    /// thread of `alarms` has an accept queue of its own.
+    pub fn new(
+        local: SocketAddr,
+        (backlog, syn_backlog): (usize, usize),
+        options: ConnectionOptions,
+        alarms: Arc<Alarms<P>>,
+    ) -> Arc<Self> {
+        let early = EarlyOpens { pending: PendingRequests::default(), keys: None };
         Arc::new(ListenerShared {
             ready: ReadyState::default(),
             local,
@@ -67,12 +73,11 @@ impl<P: Platform> ListenerShared<P> {
             hop_limit: P::AtomicU32::new(options.hop_limit.unwrap_or(0).into()),
             options,
             defer_accept: P::AtomicUsize::new(0),
-            half_open: P::AtomicUsize::new(0),
-            waiting: P::AtomicUsize::new(0),
             cookies_until: P::AtomicU64::new(0),
             fast_open: P::AtomicUsize::new(0),
             acceptor: OnceLock::new(),
-            queue: Lock::new(LockKind::Blocking, LockClass::AcceptQueue, queue),
+            early: Lock::new(LockKind::Blocking, LockClass::AcceptQueue, early),
+            queues: AcceptQueues::new(alarms),
         })
     }
 
@@ -139,17 +144,17 @@ impl<P: Platform> ListenerShared<P> {
 
     /// How full the queues are.
     pub fn backlog(&self) -> Backlog {
-        self.backlog_with(self.half_open.load(Ordering::Relaxed))
+        self.backlog_with(self.queues.half_open())
     }
 
     /// Takes a place among the handshakes, until [`ListenerShared::establish`] or [`ListenerShared::abandon`]. Returns
     /// how full the queues were before; [`tcp::handshake::admit`] decides from that whether the place may be kept.
     pub fn take_place(&self) -> Backlog {
-        self.backlog_with(self.half_open.fetch_add(1, Ordering::AcqRel))
+        self.backlog_with(self.queues.begin_handshake())
     }
 
     fn backlog_with(&self, half_open: usize) -> Backlog {
-        let (waiting, limit) = (self.waiting.load(Ordering::Relaxed), self.backlog.load(Ordering::Relaxed));
+        let (waiting, limit) = (self.queues.waiting(), self.backlog.load(Ordering::Relaxed));
         Backlog {
             accept_queue: Occupancy { used: waiting, limit },
             handshakes: Occupancy { used: half_open, limit: self.syn_backlog },
@@ -175,12 +180,12 @@ impl<P: Platform> ListenerShared<P> {
 
     /// Uses these keys for cookies instead of the stack's (`TCP_FASTOPEN_KEY`).
     pub fn set_fast_open_keys(&self, keys: FastOpenKeys) {
-        self.queue.lock().keys = Some(keys);
+        self.early.lock().keys = Some(keys);
     }
 
     /// The keys that were set for this listener.
     pub fn fast_open_keys(&self) -> Option<FastOpenKeys> {
-        self.queue.lock().keys
+        self.early.lock().keys
     }
 
     /// The number of connections that may be open early under the stack's `mode`.
@@ -195,27 +200,27 @@ impl<P: Platform> ListenerShared<P> {
 
     /// Admits one more early connection, unless `limit` are open; see [`PendingRequests::admit`].
     pub fn admit_fast_open(&self, limit: usize, now: Time) -> bool {
-        self.queue.lock().early.admit(limit, now)
+        self.early.lock().pending.admit(limit, now)
     }
 
     /// A connection is no longer open early: its handshake is complete, or it has ended.
     pub fn leave_fast_open(&self) {
-        self.queue.lock().early.finish();
+        self.early.lock().pending.finish();
     }
 
     /// A connection that was open early was reset at `now`.
     pub fn note_early_reset(&self, now: Time) {
-        self.queue.lock().early.reset(now);
+        self.early.lock().pending.reset(now);
     }
 
     /// Places taken of [`ListenerShared::fast_open_limit`].
     pub fn early(&self) -> usize {
-        self.queue.lock().early.len()
+        self.early.lock().pending.len()
     }
 
     /// A handshake that was admitted has ended without a connection.
     pub fn abandon(&self) {
-        self.half_open.fetch_sub(1, Ordering::AcqRel);
+        self.queues.end_handshake();
     }
 
     /// A handshake that was admitted is complete: the connection waits to be accepted, unless it gets a handler. Phase
@@ -224,48 +229,31 @@ impl<P: Platform> ListenerShared<P> {
     /// # Errors
     /// The listener has been closed meanwhile: the connection must be reset.
     pub fn establish(&self, child: &Arc<TcpSocket<P>>) -> Result<(), Closed> {
-        self.half_open.fetch_sub(1, Ordering::AcqRel);
-        let mut queue = self.queue.lock();
-        if queue.closed {
-            return Err(Closed);
-        }
-        if self.acceptor.get().is_some() {
-            return Ok(());
-        }
-        queue.established.push_back(child.clone());
-        self.waiting.store(queue.established.len(), Ordering::Relaxed);
-        Ok(())
+        self.queues.end_handshake();
+        self.queues.establish(child, self.acceptor.get().is_none())
     }
 
-    /// Takes the connection that has waited longest; clears the readiness when none is left.
+    /// Takes a connection that waits, on a receive thread one that it has received itself if there is one; clears the
+    /// readiness when none is left. With one receive thread it is the one that has waited longest.
     ///
     /// Takes no lock if none waits. It may then miss a connection that is being queued: that one is about to set the
     /// readiness, which a caller checks before it sleeps.
     pub fn accept(&self) -> Option<Arc<TcpSocket<P>>> {
         // The readiness may be stale, set after its connection was taken, and must be cleared.
-        if self.waiting.load(Ordering::Relaxed) == 0 && !self.ready.get().intersects(Readiness::ACCEPTABLE) {
+        if self.queues.waiting() == 0 && !self.ready.get().intersects(Readiness::ACCEPTABLE) {
             return None;
         }
-        let mut queue = self.queue.lock();
-        let child = queue.established.pop_front();
-        self.waiting.store(queue.established.len(), Ordering::Relaxed);
-        if queue.established.is_empty() {
-            self.ready.clear(Readiness::ACCEPTABLE);
-        }
-        child
+        self.queues.accept(&self.ready)
     }
 
     /// Closes the queue: no child can enter any more. Returns those that were not accepted; they must be reset.
     pub fn close(&self) -> Vec<Arc<TcpSocket<P>>> {
-        let mut queue = self.queue.lock();
-        queue.closed = true;
-        self.waiting.store(0, Ordering::Relaxed);
-        std::mem::take(&mut queue.established).into()
+        self.queues.close()
     }
 
     /// Handshakes in progress, and connections waiting to be accepted.
     pub fn occupancy(&self) -> (usize, usize) {
-        (self.half_open.load(Ordering::Relaxed), self.waiting.load(Ordering::Relaxed))
+        (self.queues.half_open(), self.queues.waiting())
     }
 }
 
@@ -341,10 +329,6 @@ impl<P: Platform> Admission<P> {
     }
 }
 
-/// The listener was closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Closed;
-
 impl<P: Platform> Pollable<P> for ListenerShared<P> {
     fn ready_state(&self) -> &ReadyState<P> {
         &self.ready
@@ -366,7 +350,7 @@ mod tests {
     }
 
     fn listener(local: &str, options: ConnectionOptions) -> Arc<ListenerShared<Real>> {
-        ListenerShared::new(local.parse().expect("an address"), 2, 3, options)
+        ListenerShared::new(local.parse().expect("an address"), (2, 3), options, Arc::new(Alarms::new(1)))
     }
 
     fn any() -> Arc<ListenerShared<Real>> {
@@ -412,7 +396,13 @@ mod tests {
         assert_eq!(listener.backlog(), full(1, 0, 7));
         listener.set_backlog(0);
         assert_eq!(listener.backlog(), full(1, 0, 1));
-        let least = ListenerShared::<Real>::new(listener.local(), 0, 0, ConnectionOptions::default()).backlog();
+        let least = ListenerShared::<Real>::new(
+            listener.local(),
+            (0, 0),
+            ConnectionOptions::default(),
+            Arc::new(Alarms::new(1)),
+        )
+        .backlog();
         assert_eq!((least.accept_queue.limit, least.handshakes.limit), (1, 1));
     }
 

@@ -1,9 +1,10 @@
 //! The user's side of sockets: the state shared by a connection and its user.
 //!
 //! Nothing here belongs to a cell. A [`TcpSocket`] has readiness and the connection's name; a [`ListenerShared`] has
-//! the accept queue and the two bounds; a [`UdpShared`] has the readiness of a datagram socket. Every cell that could
+//! the accept queues and the two bounds; a [`UdpShared`] has the readiness of a datagram socket. Every cell that could
 //! receive a matching frame holds a reference.
 
+mod accept_queue;
 pub mod channel;
 pub mod handler;
 pub mod listener;

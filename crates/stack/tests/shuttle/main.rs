@@ -18,6 +18,7 @@
 //! `connp-l:128` and `connp-l:1024` are the code of `connp-l:4` with more groups; making a thousand of them for each
 //! schedule would leave time for few schedules.
 
+mod accept_queue;
 mod alarms;
 mod backlog;
 mod frame_input;
@@ -148,6 +149,11 @@ fn a_socket_that_gets_ready_wakes_its_user() {
         holds(move || readiness::ready_while_falling_asleep::<Checked>(writers));
         holds(move || readiness::ready_while_registering::<Checked>(writers));
     }
+}
+
+#[test]
+fn a_connection_that_is_queued_wakes_a_thread_that_accepts() {
+    holds(|| accept_queue::queued_while_falling_asleep::<Checked>(3));
 }
 
 #[test]
