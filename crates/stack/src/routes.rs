@@ -24,6 +24,8 @@ pub struct Routes<P: Platform> {
     describes_paths: P::AtomicBool,
     /// Path MTUs that routers reported.
     path_mtu: ClaimLock<PathMtuTable, P>,
+    /// The table of path MTUs is not empty. Nearly always false: a connection is then opened without a look into it.
+    knows_paths: P::AtomicBool,
     /// Incremented when a cached link header may have become wrong; odd.
     generation: P::AtomicU32,
 }
@@ -35,6 +37,7 @@ impl<P: Platform> Routes<P> {
             describes_paths: P::AtomicBool::new(table.has_attributes()),
             table: ClaimLock::new(LockKind::Blocking, LockClass::Routes, table),
             path_mtu: ClaimLock::new(LockKind::Blocking, LockClass::Neighbours, PathMtuTable::new()),
+            knows_paths: P::AtomicBool::new(false),
             generation: P::AtomicU32::new(3),
         }
     }
@@ -165,9 +168,18 @@ impl<P: Platform> Routes<P> {
 
     /// The path MTU to `destination` that routers have reported, if any.
     pub fn reported_mtu(&self, destination: IpAddr, now: Time) -> Option<u16> {
-        let table = self.path_mtu.hold();
-        // The table is nearly always empty; a lookup costs a keyed hash.
-        if table.is_empty() { None } else { table.lookup(destination, now) }
+        // Relaxed: a thread that does not see a report yet opens as before it. What comes after the report, in this thread
+        // or by any hand-over, sees it.
+        if self.knows_paths.load(Ordering::Relaxed) { self.path_mtu.hold().lookup(destination, now) } else { None }
+    }
+
+    /// Changes the table of path MTUs.
+    #[cold]
+    fn change_path_mtus<R>(&self, change: impl FnOnce(&mut PathMtuTable) -> R) -> R {
+        let mut table = self.path_mtu.hold();
+        let result = change(&mut table);
+        self.knows_paths.store(!table.is_empty(), Ordering::Relaxed);
+        result
     }
 
     /// The largest TCP data without options that the link towards `destination` carries, regardless of the rest of the
@@ -197,7 +209,7 @@ impl<P: Platform> Routes<P> {
     pub(crate) fn learn_path_mtu(&self, links: &Links<P>, destination: IpAddr, estimate: Estimate, now: Time) {
         let Some((interface, _)) = self.lookup(links, destination) else { return };
         let link = links.view(interface).mtu_for(destination);
-        let changed = self.path_mtu.hold().update(destination, estimate, link, now);
+        let changed = self.change_path_mtus(|table| table.update(destination, estimate, link, now));
         if changed && estimate.fragments {
             // Cached headers have DF set, but routers must be allowed to fragment on this path.
             self.invalidate();
@@ -206,7 +218,7 @@ impl<P: Platform> Routes<P> {
 
     /// Removes expired path MTUs.
     pub(crate) fn timeouts(&self, now: Time) {
-        if self.path_mtu.hold().timeouts(now) {
+        if self.knows_paths.load(Ordering::Relaxed) && self.change_path_mtus(|table| table.timeouts(now)) {
             // Connections look up their route again when they next send (RFC 1191 section 6.3).
             self.invalidate();
         }

@@ -278,7 +278,8 @@ impl Wheel {
 
     fn place(&mut self, index: u32, deadline: u64) {
         let ahead = deadline.saturating_sub(self.tick);
-        let level = (0..LEVELS - 1).find(|l| ahead < 1 << (LEVEL_BITS * (*l as u32 + 1))).unwrap_or(LEVELS - 1);
+        // The lowest level whose slots reach so far: level `n` has the next 2^(LEVEL_BITS * (n + 1)) ticks.
+        let level = ((ahead | 1).ilog2() / LEVEL_BITS).min(LEVELS as u32 - 1) as usize;
         let shift = LEVEL_BITS * level as u32;
         // Beyond the horizon: the farthest slot, from where it is placed again.
         let position = (deadline >> shift).min((self.tick >> shift) + SLOTS as u64 - 1);

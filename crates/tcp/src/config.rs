@@ -439,11 +439,7 @@ impl Config {
     //# Thus, the shift count MUST be limited to 14 (which allows windows of 2^30 = 1 GiB).
     pub fn window_shift(&self) -> u8 {
         let largest = self.receive_share.memory(self.receive_buffer.max);
-        let mut shift = 0;
-        while shift < 14 && (largest >> shift) > u32::from(u16::MAX) {
-            shift += 1;
-        }
-        shift
+        (u32::BITS - largest.leading_zeros()).saturating_sub(u16::BITS).min(14) as u8
     }
 }
 

@@ -1,5 +1,5 @@
 //! Output: which segments of a connection are sent, and when (RFC 9293 sections 3.7 and 3.8). `segments.rs` makes
-//! them, and the fast lane (`lane.rs`) the plain ones.
+//! them, the fast lane (`lane.rs`) the plain ones, and `usual_syn.rs` the usual SYNs.
 //!
 //! Called under the send side and the header-out part, it decides what may be sent now: first retransmissions, then new
 //! data as far as the peer's window, the congestion window, Nagle's rule, the device's credit and the silly-window rule
@@ -9,6 +9,7 @@
 mod probe_mtu;
 mod recover;
 mod segments;
+mod usual_syn;
 
 use core::time::Duration;
 

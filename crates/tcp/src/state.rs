@@ -142,10 +142,23 @@ pub const TRANSITIONS: &[(State, Cause, State)] = {
     ]
 };
 
+/// [`TRANSITIONS`] by state and cause.
+static NEXT: [[Option<State>; Cause::Reset as usize + 1]; State::TimeWait as usize + 1] = {
+    let mut next = [[None; Cause::Reset as usize + 1]; State::TimeWait as usize + 1];
+    let mut row = 0;
+    while row < TRANSITIONS.len() {
+        let (from, by, to) = TRANSITIONS[row];
+        next[from as usize][by as usize] = Some(to);
+        row += 1;
+    }
+    next
+};
+
 impl State {
     /// The state after `cause`, or `None` if the table has no such transition.
+    #[inline]
     pub fn after(self, cause: Cause) -> Option<State> {
-        TRANSITIONS.iter().find(|(from, by, _)| *from == self && *by == cause).map(|&(_, _, to)| to)
+        NEXT[self as usize][cause as usize]
     }
 
     /// Whether segments with our data or FIN may be (re)transmitted.

@@ -11,7 +11,7 @@ use observe::{Counter, DropReason, Time};
 use proptest::prelude::*;
 use support::endpoint::{Driver, Endpoint, Setup};
 use support::link::{Faults, Random, World};
-use support::script::{Script, peer};
+use support::script::{Peer, Script, peer};
 use support::{data, ms};
 use tcp::{Close, SetOption, Shutdown, SocketOption};
 
@@ -150,7 +150,8 @@ struct Arrival {
     flags: &'static str,
     /// Bytes from the next expected number.
     seq: i32,
-    /// Of the bytes that this end has written, how many are acknowledged, less 2.
+    /// Of the bytes that this end has written, how many are acknowledged, less 2. [`ALL`]: all; [`FIN_TOO`]: its FIN as
+    /// well.
     ack: usize,
     /// Ticks from the latest timestamp; `None`: there is none.
     ts: Option<i32>,
@@ -167,6 +168,9 @@ struct Arrival {
     pause: u64,
 }
 
+const ALL: usize = usize::MAX;
+const FIN_TOO: usize = usize::MAX - 1;
+
 /// The user's settings, made before the first segment arrives.
 const SETTINGS: [Option<SocketOption>; 6] = [
     None,
@@ -177,21 +181,50 @@ const SETTINGS: [Option<SocketOption>; 6] = [
     Some(SocketOption::QuickAck(false)),
 ];
 
+/// The kind of connection that gets the segments.
+#[derive(Clone, Copy, Debug, Default)]
+struct Kind {
+    /// Of [`SETTINGS`].
+    settings: usize,
+    /// Its user reads no more.
+    deaf: bool,
+    /// Both ends use ECN.
+    ecn: bool,
+    /// A listener's: the first segment completes its handshake, or does not.
+    passive: bool,
+}
+
 /// Gives one end these segments; returns what it sent and its state after each, and how many were data in order.
-fn given(arrivals: &[Arrival], (settings, deaf): (usize, bool), lane: bool) -> (Vec<(Vec<String>, u64)>, u64) {
+fn given(arrivals: &[Arrival], kind: Kind, lane: bool) -> (Vec<(Vec<String>, u64)>, u64) {
+    let Kind { settings, deaf, ecn, passive } = kind;
     let mut setup = setup(false);
     (setup.config.fast_lane, setup.options.no_delay) = (lane, true);
-    let mut t = Script::connected(setup, |syn| syn.sack_permitted().scale(7).ts(7, 1000));
-    if let Some(option) = &SETTINGS[settings] {
-        let _ = t.run(SetOption(*option));
+    setup.config.ecn = if ecn { tcp::config::Ecn::Request } else { setup.config.ecn };
+    let (syn, granted) = if ecn { ("SEC", "S.E") } else { ("S", "S.") };
+    let options = |syn: Peer| syn.seq(0).win(60_000).mss(1000).sack_permitted().scale(7).ts(7, 1000);
+    let mut t = Script::new(setup);
+    if passive {
+        t.us.listening = true;
+        t.inject(options(peer(syn)));
+    } else {
+        t.us.open(t.now);
+        t.take();
+        t.inject(options(peer(granted).ack(1)));
     }
-    if deaf {
+    let mut seen = vec![(t.take(), state_of(&t.us))];
+    // Before its handshake a listener's connection has no user.
+    if let Some(option) = SETTINGS[settings].filter(|_| !passive) {
+        let _ = t.run(SetOption(option));
+    }
+    if deaf && !passive {
         let _ = t.run(Shutdown::Read);
     }
-    let (mut next, mut latest, mut written, mut seen) = (1u32, 7u32, 0usize, Vec::new());
+    let (mut next, mut latest, mut written) = (1u32, 7u32, 0usize);
+    let (mut ended, mut peer_ended) = (false, false);
     for arrival in arrivals {
         let ack = match arrival.ack {
-            usize::MAX => 1 + written as u32,
+            ALL => 1 + written as u32,
+            FIN_TOO => 1 + written as u32 + u32::from(ended),
             ack => (1 + ack.min(written + 3) as u32).wrapping_sub(2),
         };
         let (seq, value) = (next.wrapping_add_signed(arrival.seq), arrival.ts.map(|ts| latest.wrapping_add_signed(ts)));
@@ -201,15 +234,28 @@ fn given(arrivals: &[Arrival], (settings, deaf): (usize, bool), lane: bool) -> (
             (segment, latest) = (segment.ts(value, 1000), if arrival.ts > Some(0) { value } else { latest });
         }
         t.inject(segment);
+        if t.us.driver.is_none() {
+            seen.push((t.take(), state_of(&t.us)));
+            break;
+        }
         if arrival.seq == 0 && matches!(arrival.flags, "." | "P.") {
             next = next.wrapping_add(arrival.len as u32);
+        }
+        if arrival.seq == 0 && arrival.flags == "F." && !peer_ended {
+            (next, peer_ended) = (next.wrapping_add(arrival.len as u32 + 1), true);
         }
         written += t.us.try_send(&data(written as u64, arrival.write), t.now).unwrap_or(0);
         if arrival.reads {
             t.us.read(t.now);
         }
-        if arrival.ends {
-            let _ = t.run(Shutdown::Write);
+        if arrival.ends && !ended {
+            ended = true;
+            // A user that has closed is an orphan's.
+            if arrival.reads {
+                t.us.run(Close, t.now)
+            } else {
+                let _ = t.run(Shutdown::Write);
+            }
         }
         t.pass(ms(arrival.pause));
         let sent = t.take();
@@ -232,7 +278,7 @@ fn arrival() -> impl Strategy<Value = Arrival> {
     let write = prop_oneof![3 => Just(0), 2 => 1usize..3000, 2 => Just(1448), 1 => Just(64)];
     let rest = (write, any::<bool>(), prop::bool::weighted(0.03), prop_oneof![4 => 0u64..3, 1 => 0u64..300]);
     // Nearly all of the written data, so that the connection is often idle, or any part of it.
-    let ack = prop_oneof![2 => Just(usize::MAX), 1 => 0usize..9000];
+    let ack = prop_oneof![2 => Just(ALL), 1 => 0usize..9000];
     (flags, seq, ack, ts, len, window, mark, rest).prop_map(
         |(flags, seq, ack, ts, len, window, mark, (write, reads, ends, pause))| Arrival {
             flags,
@@ -248,6 +294,31 @@ fn arrival() -> impl Strategy<Value = Arrival> {
             pause,
         },
     )
+}
+
+/// A segment of the end of a connection, or one that differs from it: few have data, many have a FIN, and the user closes
+/// soon.
+fn last_arrival() -> impl Strategy<Value = Arrival> {
+    let flags = prop_oneof![10 => Just("."), 8 => Just("F."), 1 => prop::sample::select(vec!["FP.", "P.", "R.", "S.", "FU.", "FE.", "F", ""])];
+    let len = prop_oneof![6 => Just(0), 1 => Just(100)];
+    let ack = prop_oneof![4 => Just(FIN_TOO), 2 => Just(ALL), 1 => 0usize..9];
+    let write = prop_oneof![6 => Just(0), 1 => Just(64)];
+    let mark = prop_oneof![6 => Just(0), 1 => 1u8..4];
+    let rest = (len, ack, write, mark, prop::bool::weighted(0.4));
+    (arrival(), flags, rest).prop_map(|(arrival, flags, (len, ack, write, mark, ends))| Arrival {
+        flags,
+        len,
+        mark,
+        ack,
+        write,
+        ends,
+        ..arrival
+    })
+}
+
+fn kind() -> impl Strategy<Value = Kind> {
+    let flags = (prop::bool::weighted(0.05), prop::bool::weighted(0.2), prop::bool::weighted(0.2));
+    (0usize..6, flags).prop_map(|(settings, (deaf, ecn, passive))| Kind { settings, deaf, ecn, passive })
 }
 
 /// The predicted segments are among those that [`arrival`] makes: without them the comparison would not test the lane.
@@ -267,8 +338,8 @@ fn predicted_segments_are_data_in_order_and_acknowledgements() {
         pause: 1,
     };
     let answer = Arrival { ack: 502, ..plain.clone() };
-    let (with, in_order) = given(&[plain.clone(), answer.clone()], (0, false), true);
-    assert_eq!((&with, in_order), (&given(&[plain, answer], (0, false), false).0, 2));
+    let (with, in_order) = given(&[plain.clone(), answer.clone()], Kind::default(), true);
+    assert_eq!((&with, in_order), (&given(&[plain, answer], Kind::default(), false).0, 2));
 }
 
 proptest! {
@@ -278,9 +349,24 @@ proptest! {
     #[test]
     fn no_segment_tells_the_lane(
         arrivals in prop::collection::vec(arrival(), 1..24),
-        settings in (0usize..6, prop::bool::weighted(0.05)),
+        kind in kind(),
     ) {
-        let (with, without) = (given(&arrivals, settings, true).0, given(&arrivals, settings, false).0);
+        let (with, without) = (given(&arrivals, kind, true).0, given(&arrivals, kind, false).0);
+        for (step, (a, b)) in with.iter().zip(&without).enumerate() {
+            prop_assert_eq!(a, b, "after segment {}", step);
+        }
+        prop_assert_eq!(with.len(), without.len());
+    }
+
+    /// Any few segments at the end of a connection, also behind data and holes.
+    #[test]
+    fn no_segment_of_a_close_tells_the_lane(
+        before in prop::collection::vec(arrival(), 0..4),
+        last in prop::collection::vec(last_arrival(), 1..8),
+        kind in kind(),
+    ) {
+        let arrivals = [before, last].concat();
+        let (with, without) = (given(&arrivals, kind, true).0, given(&arrivals, kind, false).0);
         for (step, (a, b)) in with.iter().zip(&without).enumerate() {
             prop_assert_eq!(a, b, "after segment {}", step);
         }

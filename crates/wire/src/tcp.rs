@@ -19,7 +19,7 @@ use crate::{ParseError, SeqNumber};
 
 pub use extra_options::{Cookie, EcnCounters, ExtraOptions, FastOpen, UserTimeout};
 pub use flags::TcpFlags;
-pub use options::{MAX_OPTIONS_LEN, MAX_WINDOW_SCALE, OptionOrder, Options, SackBlocks, Timestamps};
+pub use options::{MAX_OPTIONS_LEN, MAX_WINDOW_SCALE, OptionOrder, Options, SackBlocks, SynOptions, Timestamps};
 
 /// Bytes of a header without options.
 pub const HEADER_LEN: usize = 20;
@@ -29,6 +29,8 @@ pub const MAX_HEADER_LEN: usize = 60;
 pub const CHECKSUM_OFFSET: usize = 16;
 /// Bytes of a header whose only option is that of timestamps.
 pub const TIMESTAMPED_LEN: usize = 32;
+/// Bytes of the header of the usual SYN.
+pub const SYN_LEN: usize = HEADER_LEN + options::SYN_OPTIONS_LEN;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -122,7 +124,10 @@ pub fn parse_timestamped(header: &[u8; TIMESTAMPED_LEN]) -> Header {
 
 #[inline(never)]
 fn parse_walked(view: &View, options: &[u8]) -> Header {
-    view.header(Options::walk(options))
+    match Options::of_usual_syn(options) {
+        Some(options) => view.header(options),
+        None => view.header(Options::walk(options)),
+    }
 }
 
 /// Reads the ports, in the order source, destination, and the sequence number of the first eight bytes of a segment:
@@ -230,8 +235,29 @@ impl Header {
         [first, second, third | u64::from(checksum) << 48, fourth].map(U64::new)
     }
 
+    /// The same for the header of a SYN with `options` in Linux's order.
+    #[inline(always)]
+    pub fn synchronising(&self, options: SynOptions, rest: Sum) -> [u8; SYN_LEN] {
+        let [mss, lead, value, echo, scale] = options.words();
+        let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
+        let offset = (SYN_LEN as u32 / 4) << 28 | u32::from(self.flags.0 & 0x1ff) << 16;
+        let ports = u32::from(self.src_port) << 16 | u32::from(self.dst_port);
+        let (first, second) = (pair(ports, self.seq.0), pair(self.ack.0, offset | u32::from(self.window)));
+        let (third, fourth, fifth) = (pair(u32::from(self.urgent), mss), pair(lead, value), pair(echo, scale));
+        let sum = rest.add_u64(first).add_u64(second).add_u64(third).add_u64(fourth).add_u64(fifth);
+        let third = third | u64::from(sum.finish()) << 48;
+        zerocopy::transmute!([first, second, third, fourth, fifth].map(U64::new))
+    }
+
     #[inline(never)]
     fn emit_any_sealed(&self, order: OptionOrder, rest: Sum, out: &mut [u8]) -> usize {
+        if order == OptionOrder::Linux
+            && let Some(options) = self.options.usual_syn()
+            && let Some(out) = out.first_chunk_mut()
+        {
+            *out = self.synchronising(options, rest);
+            return SYN_LEN;
+        }
         let len = self.emit_ordered(order, out);
         let Some(header) = out.get_mut(..len) else { return 0 };
         let [high, low] = rest.add(sum(header)).finish().to_be_bytes();

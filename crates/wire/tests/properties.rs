@@ -229,7 +229,13 @@ proptest! {
     #[test]
     fn sealed_is_emitted_and_summed(header in support::tcp_header(), stamp in any::<[u32; 2]>(), text in any::<Vec<u8>>()) {
         let usual = Options { timestamps: Some(tcp::Timestamps { value: stamp[0], echo: stamp[1] }), ..Options::NONE };
-        for header in [header, tcp::Header { options: usual, ..header }] {
+        let syn = Options {
+            mss: header.options.mss.or(Some(1460)),
+            window_scale: header.options.window_scale.or(Some(7)),
+            sack_permitted: true,
+            ..usual
+        };
+        for header in [header, tcp::Header { options: usual, ..header }, tcp::Header { options: syn, ..header }] {
             let (mut plain, mut sealed) = ([0; 60], [0; 60]);
             let len = header.emit(&mut plain);
             let rest = checksum::sum(&text).add_u16(len as u16);
@@ -284,6 +290,24 @@ proptest! {
         padded.push(0);
         padded.extend([3, 3, 9]);
         prop_assert_eq!(Options::parse(&padded), header.options);
+    }
+
+    /// The usual SYN is read without the walk: with any of its bytes changed, as by the walk.
+    #[test]
+    fn the_options_of_a_syn_are_those_that_the_walk_finds(
+        header in support::tcp_header(),
+        (mss, shift, stamps) in (any::<u16>(), any::<u8>(), any::<[u32; 2]>()),
+        change in prop::option::of((0..20usize, any::<u8>())),
+    ) {
+        let timestamps = Some(tcp::Timestamps { value: stamps[0], echo: stamps[1] });
+        let (mss, window_scale) = (Some(mss), Some(shift));
+        let options = Options { mss, window_scale, sack_permitted: true, timestamps, ..Options::NONE };
+        let mut out = [0; 40];
+        prop_assert_eq!(tcp::Header { options, ..header }.emit(&mut out), 40);
+        if let Some((at, byte)) = change {
+            out[20 + at] = byte;
+        }
+        prop_assert_eq!(tcp::parse(&out).unwrap().options, Options::parse(&out[20..]));
     }
 
     #[test]

@@ -52,7 +52,10 @@ pub trait Calls: Place {
         self.before_call(&id, Readiness::NONE);
         let closed = self.run_contained(&id, held, event, now, deferred);
         self.after_call(&id, Readiness::NONE, false);
-        closed.map_or(Reply::Gone, |()| Reply::Done)
+        match closed {
+            Some(()) => Reply::Done,
+            None => Reply::Gone,
+        }
     }
 
     /// SEND: one of the two most frequent calls. Data that was not taken stays in `event`. `None`: the connection is

@@ -12,6 +12,7 @@ use pktbuf::{Chunk, PktBuf};
 use sync::Platform;
 use tcp::Start;
 use tcp::config::ConnectionOptions;
+use wire::FourTuple;
 
 use super::Stack;
 use crate::call::{Call, OpenRefused, OpenRequest};
@@ -197,15 +198,15 @@ impl<P: Platform> Stack<P> {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
         //# A TCP implementation MUST reject as an error a local OPEN call for an invalid remote IP address (e.g., a
         //# broadcast or multicast address) (MUST-46).
-        if !self.core.shared.links().may_be_host(remote.ip()) {
+        let (links, peer) = (self.core.shared.links(), remote.ip());
+        if !links.may_be_host(peer) {
             return Err(ConnectRefused::NotAHost);
         }
         // Not refused while memory is short (`tcp_mem`): as on Linux an active open succeeds, with the least memory
         // that it needs. Read before the routes: the first emission then notices a change in between.
         let generation = self.core.shared.routes().generation();
-        let leaves_by =
-            self.core.shared.routes().lookup(self.core.shared.links(), remote.ip()).map(|(interface, _)| interface);
-        let is_down = || leaves_by.is_some_and(|interface| self.core.shared.links().is_down(interface));
+        let leaves_by = self.core.shared.routes().lookup(links, peer).map(|(interface, _)| interface);
+        let is_down = || leaves_by.is_some_and(|interface| links.is_down(interface));
         let source = match local.map(|local| local.ip()) {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
             //# The optional "local IP address" parameter MUST be supported to allow the specification of the local IP
@@ -216,11 +217,11 @@ impl<P: Platform> Stack<P> {
             //# connection, then the TCP implementation MUST ask the IP layer to select a local IP address before
             //# sending the (first) SYN (MUST-44).
             _ => {
-                let source = leaves_by.and_then(|interface| self.core.shared.links().source_by(interface, remote.ip()));
+                let source = leaves_by.and_then(|interface| links.source_by(interface, peer));
                 source.ok_or(ConnectRefused::NoRoute)?
             }
         };
-        if source.is_loopback() && !leaves_by.is_some_and(|interface| self.core.shared.links().is_loopback(interface)) {
+        if source.is_loopback() && !leaves_by.is_some_and(|interface| links.is_loopback(interface)) {
             return Err(ConnectRefused::LoopbackSource);
         }
         if is_down() {
@@ -264,10 +265,16 @@ impl<P: Platform> Stack<P> {
             for (passed, port) in candidates.enumerate() {
                 // A connection can open with itself without a listener (RFC 9293 section 3.5, simultaneous initiation):
                 // allowed if the user requests that port, but never by chance.
-                if SocketAddr::new(source, port) == remote {
+                if port == remote.port() && source == remote.ip() {
                     continue;
                 }
-                let flow = self.flow(SocketAddr::new(source, port), remote);
+                let tuple = FourTuple {
+                    local_addr: source,
+                    remote_addr: remote.ip(),
+                    local_port: port,
+                    remote_port: remote.port(),
+                };
+                let flow = Flow { tuple, hash: self.core.rss.hash_tcp(&tuple) };
                 let comes_home = |interface| links.comes_home(interface, flow.hash) && self.active().is_home(flow.hash);
                 if home.is_some_and(|interface| astray < MOST_ASTRAY && !comes_home(interface)) {
                     astray += 1;

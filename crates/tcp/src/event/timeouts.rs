@@ -16,7 +16,7 @@ use crate::access::{PcbAccess, PcbMut};
 use crate::config::Config;
 use crate::ecn;
 use crate::error::Error;
-use crate::outbox::Outbox;
+use crate::outbox::{Outbox, TableChange};
 use crate::output;
 use crate::pcb::{Ack, FrtoState, IDLE_CHECK, RecoveryMode, RetransmitQueue, SendWindow, TIMER_SLACK, TimerPurpose};
 use crate::state::{Cause, State};
@@ -44,6 +44,9 @@ impl TcpEvent for Timeouts {
             parts.send_window.armed = Time::MAX;
             if now >= parts.header_in.state_deadline {
                 expire(&mut parts, out, now);
+                if out.table == TableChange::Remove {
+                    return out.deadline;
+                }
             }
             keep_alive(&mut parts, out, now);
             user_timeout(&mut parts, out, now);

@@ -227,7 +227,9 @@ impl HalfOpen {
     /// When the SYN-ACK must be sent again: RFC 6298 section 5.5 from the initial time-out on. Seen from `now`, less
     /// than half an hour after its last transmission.
     pub fn deadline(&self, config: &Config, now: Time) -> Time {
-        let doubled = config.rto.initial_rto.saturating_mul(1 << self.retries.min(16));
+        let initial = config.rto.initial_rto;
+        // Multiplying a duration divides.
+        let doubled = if self.retries == 0 { initial } else { initial.saturating_mul(1 << self.retries.min(16)) };
         self.sent(now) + doubled.min(config.rto.max_rto)
     }
 

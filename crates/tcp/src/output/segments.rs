@@ -1,18 +1,19 @@
 //! Makes the segments: acknowledgements, SYNs, resets, data.
 //!
-//! All segments of a connection are made in [`make`], except those of the fast lane (`lane.rs`). What may never happen:
-//! a segment without a checksum, or one whose ACK number or window differs from the one recorded as advertised.
+//! All segments of a connection are made in [`make`], except those of the fast lane (`lane.rs`) and the usual SYNs
+//! (`usual_syn.rs`). What may never happen: a segment without a checksum, or one whose ACK number or window differs from
+//! the one recorded as advertised.
 
 use observe::{Counter, Time};
 use pktbuf::{Checksum, PktBuf};
 use wire::SeqNumber;
 use wire::checksum::Sum;
 use wire::tcp::{
-    CHECKSUM_OFFSET, ExtraOptions, FastOpen, HEADER_LEN, Header, MAX_HEADER_LEN, Options, SackBlocks, TcpFlags,
-    Timestamps, UserTimeout,
+    CHECKSUM_OFFSET, ExtraOptions, FastOpen, HEADER_LEN, Header, MAX_HEADER_LEN, Options, SackBlocks, SynOptions,
+    TcpFlags, Timestamps, UserTimeout,
 };
 
-use super::ACK;
+use super::{ACK, usual_syn};
 use crate::config::Config;
 use crate::ecn_state::NOT_ECT;
 use crate::outbox::Outbox;
@@ -121,6 +122,13 @@ pub(crate) fn syn(sw: &SendWindow, rare: &ExtraOptions, ho: &mut HeaderOut, out:
         let iss = if sw.state == State::SynReceived { sw.una } else { sw.una + u32::MAX };
         return syn_ack(iss, sw.sack, rare, ho, out, now);
     }
+    let config = out.config;
+    if config.window_scaling && config.sack && config.timestamps && usual_syn::is_usual(rare, ho, out) {
+        let timestamps = Timestamps { value: ho.clock(now), echo: 0 };
+        let options = SynOptions { mss: ho.announce_mss, window_scale: config.window_shift(), timestamps };
+        usual_syn::emit(sw.una, TcpFlags::SYN, options, ho, out);
+        return;
+    }
     let options = syn_options(ho, out.config, now);
     emit_syn(sw.una, TcpFlags::SYN, options, rare, ho, out);
 }
@@ -171,6 +179,15 @@ pub(crate) fn syn_ack(
     out: &mut Outbox<'_>,
     now: Time,
 ) {
+    let flags = TcpFlags::SYN.union(ACK);
+    if sack && ho.scales() && ho.timestamps() && usual_syn::is_usual(rare, ho, out) {
+        let timestamps = Timestamps { value: ho.clock(now), echo: ho.ts_recent };
+        let options = SynOptions { mss: ho.announce_mss, window_scale: out.config.window_shift(), timestamps };
+        if usual_syn::emit(iss, flags, options, ho, out) {
+            out.count(Counter::SynAcksOut, 1);
+        }
+        return;
+    }
     let options = Options {
         mss: Some(ho.announce_mss),
         window_scale: ho.scales().then(|| out.config.window_shift()),
@@ -178,7 +195,7 @@ pub(crate) fn syn_ack(
         timestamps: ho.timestamps().then(|| Timestamps { value: ho.clock(now), echo: ho.ts_recent }),
         sack: SackBlocks::EMPTY,
     };
-    if emit_syn(iss, TcpFlags::SYN.union(ACK), options, rare, ho, out) {
+    if emit_syn(iss, flags, options, rare, ho, out) {
         out.count(Counter::SynAcksOut, 1);
     }
 }

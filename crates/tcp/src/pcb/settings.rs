@@ -66,10 +66,22 @@ impl UserSettings {
     }
 
     /// The settings in `options`; `None` if there are none.
+    #[inline]
     pub(crate) fn of(options: &ConnectionOptions, config: &Config, now: Time) -> Option<Box<UserSettings>> {
+        let ConnectionOptions { keep_alive, linger, fin_wait_2, syn_retries, user_timeout, .. } = *options;
+        // Without branches: nearly all connections have none of them.
+        let timers = fin_wait_2.is_some() | syn_retries.is_some() | user_timeout.is_some();
+        let others = keep_alive.is_some() | linger.is_some() | options.announced_user_timeout.is_some();
+        if timers | others { UserSettings::stated(options, config, now) } else { None }
+    }
+
+    /// The same for options of which at least one is stated.
+    #[cold]
+    fn stated(options: &ConnectionOptions, config: &Config, now: Time) -> Option<Box<UserSettings>> {
         let ConnectionOptions { keep_alive, linger, fin_wait_2, syn_retries, user_timeout, .. } = *options;
         let timers = fin_wait_2.is_some() || syn_retries.is_some() || user_timeout.is_some();
         let exchange = AdvertisedTimeouts::of(options);
+        // The option cannot express every time.
         if keep_alive.is_none() && linger.is_none() && !timers && !exchange.is_on() {
             return None;
         }

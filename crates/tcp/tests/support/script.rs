@@ -41,6 +41,8 @@ pub fn peer(flags: &str) -> Peer {
             'F' => TcpFlags::FIN,
             'R' => TcpFlags::RST,
             'P' => TcpFlags::PSH,
+            'E' => TcpFlags::ECE,
+            'C' => TcpFlags::CWR,
             'U' => TcpFlags::URG,
             '.' => TcpFlags::ACK,
             other => panic!("no flag is called {other}"),

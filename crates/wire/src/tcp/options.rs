@@ -54,6 +54,35 @@ impl PaddedTimestamps {
 /// NOP NOP TS with its length.
 pub(super) const PADDED_LEAD: U32 = U32::from_bytes([NOP, NOP, TIMESTAMPS, 10]);
 
+/// Bytes of the options of the usual SYN.
+pub(super) const SYN_OPTIONS_LEN: usize = 20;
+/// SACK-permitted and TS with their lengths: the second word of these options.
+const SYN_LEAD: u32 = u32::from_be_bytes([SACK_PERMITTED, 2, TIMESTAMPS, 10]);
+/// MSS with its length: the upper half of the first word.
+const SYN_MSS: u32 = u32::from_be_bytes([MSS, 4, 0, 0]);
+/// NOP and the window scale with its length, without the shift: the last word.
+const SYN_SCALE: u32 = u32::from_be_bytes([NOP, WINDOW_SCALE, 3, 0]);
+
+/// The options of the usual SYN, which also permits SACK.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SynOptions {
+    /// See [`Options::mss`].
+    pub mss: u16,
+    /// See [`Options::window_scale`].
+    pub window_scale: u8,
+    /// See [`Options::timestamps`].
+    pub timestamps: Timestamps,
+}
+
+impl SynOptions {
+    /// In Linux's order.
+    #[inline(always)]
+    pub(super) fn words(self) -> [u32; SYN_OPTIONS_LEN / 4] {
+        let SynOptions { mss, window_scale, timestamps: Timestamps { value, echo } } = self;
+        [SYN_MSS | u32::from(mss), SYN_LEAD, value, echo, SYN_SCALE | u32::from(window_scale)]
+    }
+}
+
 #[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct BlockView {
@@ -204,6 +233,40 @@ impl Options {
         match Timestamps::from_padded(bytes) {
             Some(timestamps) => Self { timestamps: Some(timestamps), ..Self::NONE },
             None => Self::walk(bytes),
+        }
+    }
+
+    /// [`walk`](Self::walk) of bytes that are the options of the usual SYN, all four in Linux's order: compared word by
+    /// word. `None`: they are not.
+    #[inline]
+    pub(super) fn of_usual_syn(bytes: &[u8]) -> Option<Self> {
+        let words: &[U32; SYN_OPTIONS_LEN / 4] = FromBytes::ref_from_bytes(bytes).ok()?;
+        let [mss, lead, value, echo, scale] = words.map(U32::get);
+        // A maximum of zero is no option.
+        if mss & 0xffff_0000 != SYN_MSS || mss == SYN_MSS || lead != SYN_LEAD || scale & 0xffff_ff00 != SYN_SCALE {
+            return None;
+        }
+        Some(Self {
+            mss: Some(mss as u16),
+            window_scale: Some((scale as u8).min(MAX_WINDOW_SCALE)),
+            sack_permitted: true,
+            timestamps: Some(Timestamps { value, echo }),
+            sack: SackBlocks::EMPTY,
+        })
+    }
+
+    /// These options, if they are those of the usual SYN.
+    #[inline]
+    pub(super) fn usual_syn(&self) -> Option<SynOptions> {
+        match *self {
+            Options {
+                mss: Some(mss),
+                window_scale: Some(window_scale),
+                sack_permitted: true,
+                timestamps: Some(timestamps),
+                sack,
+            } if sack.is_empty() => Some(SynOptions { mss, window_scale, timestamps }),
+            _ => None,
         }
     }
 

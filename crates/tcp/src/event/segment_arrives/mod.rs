@@ -10,6 +10,7 @@
 //! | fifth: ACK | `acknowledgement`; `disorder` for loss detection |
 //! | sixth: URG | `urgent` in `otherwise` |
 //! | seventh: data | `data` |
+//! | the usual segments of a handshake and of a close, all at once | `transitions` |
 //!
 //! The steps are taken in the RFC's order for every combination of control bits; no combination is rejected before
 //! them. Only LISTEN drops a SYN with FIN.
@@ -27,6 +28,7 @@ mod our_syn;
 mod predicted;
 pub(crate) mod sequence;
 mod syn_sent;
+mod transitions;
 
 use observe::{Counter, DropReason, Time};
 
@@ -102,6 +104,10 @@ fn whole(arrival: &mut Option<Segment>, parts: PcbMut<'_>, out: &mut Outbox<'_>,
             Disposition::Dropped(out.dropped(DropReason::TcpClosed))
         }
         State::SynSent => syn_sent::arrives(arrival, parts, out, now),
+        _ if transitions::is_predicted(segment, &parts, out.config) => {
+            transitions::arrives(segment, parts, out, now);
+            Disposition::Done
+        }
         _ => otherwise::arrives(arrival, parts, out, now),
     }
 }

@@ -160,8 +160,7 @@ fn after_acknowledgement(
         ack = ack.max(taken.0);
         dropped = taken.1;
     }
-    let advertised = parts.transmit(out, |sw, rq, ho, out| lane::transmit(sw, rq, ho, out, now, ack));
-    note_advertised(&mut parts, advertised);
+    transmit(&mut parts, ack, out, now);
     match dropped {
         Some(reason) => Disposition::Dropped(out.dropped(reason)),
         None => Disposition::Done,
@@ -245,10 +244,16 @@ pub(crate) fn finish<A: PcbAccess>(pcb: &mut A, out: &mut Outbox<'_>, now: Time)
     pcb.whole(out, |mut parts, out| {
         let ack = if parts.header_in.state.accepts_data() { take_fin(&mut parts, out, now) } else { Ack::None };
         if ack >= Ack::Now {
-            let advertised = parts.transmit(out, |sw, rq, ho, out| lane::transmit(sw, rq, ho, out, now, ack));
-            note_advertised(&mut parts, advertised);
+            transmit(&mut parts, ack, out, now);
         }
     });
+}
+
+/// Sends all that may be sent, with an acknowledgement that is as urgent as `ack`.
+#[inline(never)]
+pub(super) fn transmit(parts: &mut PcbMut<'_>, ack: Ack, out: &mut Outbox<'_>, now: Time) {
+    let advertised = parts.transmit(out, |sw, rq, ho, out| lane::transmit(sw, rq, ho, out, now, ack));
+    note_advertised(parts, advertised);
 }
 
 /// A segment was sent that carried the newest acknowledgement and window.
@@ -269,13 +274,10 @@ fn acknowledge(segment: &Segment, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, 
         }
         if early {
             early::complete(parts, &segment.header, out, now);
+            synchronised(parts, &segment.header, out, now);
         } else {
-            our_syn::establish(parts, &segment.header, out, now);
-            parts.header_in.set_held(true);
+            establish_passively(parts, &segment.header, out, now);
         }
-        ecn::established(parts, out.config);
-        parts.enter(Cause::AckOfSyn, out, now);
-        established_passively(parts, segment, out, now);
     }
     let len = segment.seq_len();
     let acked = parts.send_side(|sw, rq| acknowledgement::process(sw, rq, &segment.header, len, out, now));
@@ -295,13 +297,23 @@ fn acknowledge(segment: &Segment, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, 
     }
 }
 
-fn established_passively(parts: &mut PcbMut<'_>, segment: &Segment, out: &mut Outbox<'_>, now: Time) {
+/// Our SYN, and nothing else, is acknowledged by the segment with this `header`, in SYN-RECEIVED.
+pub(super) fn establish_passively(parts: &mut PcbMut<'_>, header: &Header, out: &mut Outbox<'_>, now: Time) {
+    our_syn::establish(parts, header, out, now);
+    parts.header_in.set_held(true);
+    synchronised(parts, header, out, now);
+}
+
+/// Leaves SYN-RECEIVED.
+fn synchronised(parts: &mut PcbMut<'_>, header: &Header, out: &mut Outbox<'_>, now: Time) {
+    ecn::established(parts, out.config);
+    parts.enter(Cause::AckOfSyn, out, now);
     // The first window that is scaled.
     let sw = &mut *parts.send_window;
-    sw.wnd = u32::from(segment.header.window) << sw.shift;
+    sw.wnd = u32::from(header.window) << sw.shift;
     sw.max_wnd = sw.max_wnd.max(sw.wnd);
-    sw.wl1 = segment.header.seq;
-    sw.wl2 = segment.header.ack;
+    sw.wl1 = header.seq;
+    sw.wl2 = header.ack;
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.5
     //# Note that a TCP implementation MUST keep track of whether a connection has reached SYN-RECEIVED state as the
     //# result of a passive OPEN or an active OPEN (MUST-11).
@@ -315,7 +327,7 @@ fn established_passively(parts: &mut PcbMut<'_>, segment: &Segment, out: &mut Ou
     super::super::close::continue_close(parts, out, now);
 }
 
-fn acknowledge_fin(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
+pub(super) fn acknowledge_fin(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     out.ready |= Readiness::FLUSHED;
     match parts.header_in.state {
         State::FinWait1 => {

@@ -90,7 +90,7 @@ fn is_acceptable(rw: &ReceiveWindow, header: &Header, len: u32) -> bool {
 //= https://www.rfc-editor.org/rfc/rfc7323#section-4.3
 //# Thus, the timestamp from the latest segment (which filled the hole) MUST be echoed.
 #[inline]
-fn new_ts_recent(rw: &ReceiveWindow, header: &Header) -> Option<u32> {
+pub(super) fn new_ts_recent(rw: &ReceiveWindow, header: &Header) -> Option<u32> {
     let timestamps = header.options.timestamps?;
     let sets = rw.timestamps() && !header.flags.contains(TcpFlags::RST) && header.seq.le(rw.last_ack_sent);
     (sets && timestamps.value != rw.ts_recent).then_some(timestamps.value)
