@@ -44,7 +44,7 @@ impl ReportError {
             io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
                 "a file is in the place of a directory: remove it, or choose another directory"
             }
-            _ => "name another place",
+            _ => "choose another directory",
         }
     }
 }

@@ -110,7 +110,7 @@ fn an_impossible_directory_is_named_and_the_result_is_printed() {
         let error = write_or_print(&directory, &results, &mut printed).unwrap_err();
         let sentence = error.to_string();
         assert!(sentence.starts_with(&directory.display().to_string()), "{sentence}");
-        assert!(sentence.contains("name another place") && !sentence.contains('\n'), "{sentence}");
+        assert!(sentence.contains("choose another directory") && !sentence.contains('\n'), "{sentence}");
         assert_eq!(serde_json::from_slice::<Results>(&printed).unwrap(), results);
     }
     assert_eq!(fs::read_to_string(&file).unwrap(), "a file");

@@ -178,10 +178,10 @@ fn the_page_of_a_simulation_shows_its_accounts() {
     assert_eq!(check(&serde_json::from_str(&results.to_json()).unwrap()), Vec::<String>::new());
     let page = lab::report::render(&results);
     for title in [
-        "A model&#x27;s answer",
-        "Where the cycles went",
+        "Results of a model",
+        "Cycles by purpose",
         "Throughput against CPUs",
-        "What if a cost were lower",
+        "Throughput if a cost were lower",
         "universal scalability law",
         "Cycles for each KB",
         "Cache misses for each KB",

@@ -1,5 +1,5 @@
 //! Figure 2 and tables 1 to 3 of Willmann, Rixner and Cox (2006), from the model: a line for each architecture and load,
-//! for Heddle with the footprint and habits of the year, and for Heddle as it is. Arguments: numbers of connections
+//! for Heddle with the footprint and habits of the paper's kernel, and for Heddle as it is. Arguments: numbers of connections
 //! (6 192 16384), the number of seeds after `--seeds` (1), architectures after `--arch`, a changed value of the machine
 //! after `--set` (`machine.near=300`); with `--paper` without Heddle as it is.
 //!

@@ -30,7 +30,7 @@ pub const DECLARATION: Declaration<usize> = Declaration {
     variants: &[Variant {
         name: "conn-thread:2",
         also: None,
-        about: "threads own connections, as many as wished; the receive thread demultiplexes to them",
+        about: "a chosen number of threads own connections; the receive thread demultiplexes to them",
         parameter: 2,
     }],
     unlisted: &[],

@@ -53,10 +53,10 @@ pub const DECLARATION: Declaration<()> = Declaration {
     },
     rows: &[TableRow {
         names: "`shared-nothing`",
-        cell: "what one receive thread polls",
+        cell: "the flows of one receive thread",
         exclusive_use: "nothing: that thread owns it; others send messages by rings",
         thread: "the thread that polls, application included",
-        table: "private, listeners replicated; local ports chosen so that replies come home",
+        table: "private, listeners replicated; local ports chosen so that replies arrive at the same core",
         order: "structure",
     }],
 };

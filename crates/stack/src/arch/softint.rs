@@ -59,7 +59,7 @@ pub const DECLARATION: Declaration<SoftintVariant> = Declaration {
             names: "`softint`, `:1`, `:4`, `:64`, `:all`",
             cell: "a connection",
             exclusive_use: "global table lock, then connection lock; a frame waits in the bounded queue of its CPU before",
-            thread: "soft-interrupt thread of the CPU that receives the frame; a hard handler takes at most 16 (or so many) frames \
+            thread: "soft-interrupt thread of the CPU that receives the frame; a hard handler takes at most 16 (or N) frames \
                      for it; callers",
             table: "global, locked",
             order: "queue",
@@ -68,7 +68,7 @@ pub const DECLARATION: Declaration<SoftintVariant> = Declaration {
             names: "`softint+polling`",
             cell: "the same",
             exclusive_use: "global table lock, then connection lock",
-            thread: "the thread that polls, which lets others run after at most 16 (or so many) frames; callers",
+            thread: "the thread that polls, which lets others run after at most 16 (or N) frames; callers",
             table: "the same",
             order: "structure",
         },

@@ -69,7 +69,7 @@ pub const DECLARATION: Declaration<Mode> = Declaration {
         Variant {
             name: "squeue:process",
             also: None,
-            about: "serialisation queues; a thread that finds the shard free runs its event and what is queued",
+            about: "serialisation queues; a thread that finds the shard free runs its event and the queued ones",
             parameter: Mode::Process,
         },
     ],

@@ -83,7 +83,7 @@ impl Results {
         let rest: [Row; 4] = [
             ("atomics and locks", |run| run.account.atomic_misses),
             ("scheduler", |run| run.account.scheduler_misses),
-            ("footprint of the year", |run| run.account.footprint_misses),
+            ("footprint of the kernel", |run| run.account.footprint_misses),
             ("of all, from a cache", |run| run.account.transfers),
         ];
         for (name, of) in rest {
@@ -132,7 +132,7 @@ impl Display for Results {
         let Results { simulation, kernel, runs } = self;
         let what = match kernel {
             Kernel::Heddle => "Heddle as it is",
-            Kernel::OfThePaper => "Heddle's exclusion, footprint and habits of the year",
+            Kernel::OfThePaper => "Heddle's exclusion, footprint and habits of the paper's kernel",
         };
         writeln!(f, "{what}: {}, {} connections", simulation.arch_name(), simulation.connections)?;
         writeln!(f, "  {:<28}{:>18.0}", "throughput, Mb/s", self.megabits())?;
