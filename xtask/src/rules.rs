@@ -9,11 +9,17 @@
 //! * Where a function of a crate that waits for locks keeps a guard, it takes the next lock with `lock_after`, not with
 //!   `lock` (`rules/nested_locks.rs`).
 //! * A counter or a drop reason that is declared is counted somewhere in a `src` directory.
+//! * The file of an architecture is short (`rules/sizes.rs`).
+//! * A protocol crate names nothing that threads share, and no clock (`rules/protocol_crates.rs`).
+//! * The root of a crate forbids `unsafe`, but for those that ARCHITECTURE.md names (`rules/unsafety.rs`).
 //!
 //! Comments and the tests at the end of a file are left out of the searches for offsets and for counters. The search
 //! for protocol words includes comments, since a cited rule is a protocol rule.
 
 mod nested_locks;
+mod protocol_crates;
+mod sizes;
+mod unsafety;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -51,6 +57,19 @@ pub fn check() -> Result<(), String> {
     let mut architectures = sources(&root.join("crates/stack/src/arch"))?;
     architectures.push(root.join("crates/stack/src/arch.rs"));
     let mut broken = protocol_words(&architectures)?;
+    for file in &architectures {
+        broken.extend(sizes::too_long(&file.display().to_string(), &read(file)?));
+    }
+    for name in protocol_crates::CRATES {
+        for file in sources(&root.join("crates").join(name).join("src"))? {
+            if !file.ends_with("tests.rs") {
+                broken.extend(protocol_crates::shared_state(&file.display().to_string(), &read(&file)?));
+            }
+        }
+    }
+    let crates = root.join("crates");
+    broken.extend(unsafety::unfenced(&crates, &sources(&crates)?, |file| read(file).unwrap_or_default()));
+    broken.extend(unsafety::unlisted(&read(&root.join("ARCHITECTURE.md"))?));
     for file in sources(&root.join("crates/stack/src"))?.into_iter().filter(|file| !file.ends_with("tests.rs")) {
         let (path, text) = (file.display().to_string(), read(&file)?);
         broken.extend(wire_offsets(&path, &text));

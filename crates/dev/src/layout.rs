@@ -9,8 +9,6 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use pktbuf::{Checksum, PktBuf};
 use wire::{FourTuple, Framing, Headers, checksum};
 
-/// Length of an Ethernet header without tag.
-pub const ETHERNET_HEADER: usize = wire::ethernet::HEADER_LEN;
 /// Protocol number of TCP.
 pub const TCP: u8 = wire::protocol::TCP;
 /// Protocol number of UDP.

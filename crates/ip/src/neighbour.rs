@@ -162,33 +162,6 @@ impl NeighbourTable {
         }
     }
 
-    /// Pins the link address of a neighbour: it is never solicited, never expires and is never overwritten. Returns
-    /// false when the table is full of pinned and confirmed entries.
-    pub fn insert_permanent(
-        &mut self,
-        interface: &InterfaceView,
-        address: IpAddr,
-        mac: MacAddr,
-        counters: &Counters,
-    ) -> bool {
-        let Some(slot) = self.find_or_create(Time::MAX, address, interface, Creator::Local, counters) else {
-            return false;
-        };
-        let entry = self.entry(slot);
-        entry.mac = mac;
-        entry.set(NeighbourState::Permanent, Time::MAX);
-        self.generation += 1;
-        true
-    }
-
-    /// Removes a neighbour and drops the packets that wait for it; false when it was not known.
-    pub fn remove(&mut self, address: IpAddr, counters: &Counters) -> bool {
-        let Some(&slot) = self.by_address.get(&address) else { return false };
-        let entry = self.remove_slot(slot);
-        counters.count_drops(DropReason::NeighbourUnresolved, entry.pending.len() as u64);
-        true
-    }
-
     /// Uses these times for IPv6 from now on: a router has advertised them (RFC 4861 section 6.3.4). Running timers are
     /// not changed.
     pub fn set_timing(&mut self, timing: NeighbourTiming) {
@@ -365,7 +338,7 @@ impl NeighbourTable {
                 counters.count_drops(DropReason::NeighbourUnresolved, entry.pending.len() as u64);
                 out.unreachable.extend(entry.pending);
             }
-            NeighbourState::Stale | NeighbourState::Permanent => {}
+            NeighbourState::Stale => {}
         }
     }
 }
@@ -432,7 +405,7 @@ impl NeighbourTable {
     /// A transport received an answer through `next_hop`: it is reachable (RFC 4861 section 7.3.1).
     pub fn confirm(&mut self, now: Time, next_hop: IpAddr) {
         let Some(&slot) = self.by_address.get(&next_hop) else { return };
-        if matches!(self.entry(slot).state, NeighbourState::Incomplete | NeighbourState::Permanent) {
+        if self.entry(slot).state == NeighbourState::Incomplete {
             return;
         }
         let until = self.reachable_until(now, slot);

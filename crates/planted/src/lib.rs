@@ -4,6 +4,10 @@
 //! check, a missing fence, a read-modify-write in two steps. A fault may be limited to some threads. A model that
 //! passes on the correct platform and also on a faulty one proves nothing; the tests assert that it fails there.
 
+#![forbid(unsafe_code)]
+
+mod chosen;
+
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -13,6 +17,8 @@ use std::sync::atomic::Ordering::{self, *};
 use std::time::Duration;
 
 use sync::{Atomic, NoDoorbell, PlantedMistake, Platform, RawLock, ThreadClass};
+
+pub use chosen::{ChosenFault, Mistake, choose};
 
 /// The fault. Read at every step, so that one type can represent several, one after the other.
 pub trait InjectedFault: Copy + Default + Debug + Send + Sync + 'static {

@@ -3,53 +3,18 @@
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a benchmark measures real time")]
 
+mod endpoint;
+
 use std::hint::black_box;
-use std::net::IpAddr;
 use std::time::Instant;
 
+use endpoint::{IRS, ISS, established, frame, parse, stamps};
 use observe::{Counters, Time};
 use pktbuf::{Chunk, PktBuf};
-use tcp::{Config, OpenParams, Outbox, Pcb, Receive, Segment, SegmentArrives, Send, TcpEvent, Verify};
-use wire::tcp::{Header, Options, SackBlocks, TcpFlags, Timestamps};
-use wire::{FourTuple, SeqNumber};
+use tcp::{Config, Outbox, Pcb, Receive, SegmentArrives, Send, TcpEvent};
+use wire::tcp::TcpFlags;
 
-const ISS: u32 = 1000;
-const IRS: u32 = 5000;
 const DATA: usize = 1448;
-
-fn tuple() -> FourTuple {
-    FourTuple {
-        local_addr: IpAddr::from([10, 0, 0, 1]),
-        remote_addr: IpAddr::from([10, 0, 0, 2]),
-        local_port: 1000,
-        remote_port: 2000,
-    }
-}
-
-/// A segment of the peer, from a device that has checked the checksum.
-fn arriving(seq: u32, ack: u32, flags: TcpFlags, len: usize, options: Options) -> Segment {
-    let mut buf = PktBuf::alloc(len).expect("a buffer");
-    buf.append(len);
-    let header = Header {
-        src_port: 2000,
-        dst_port: 1000,
-        seq: SeqNumber(seq),
-        ack: SeqNumber(ack),
-        flags,
-        window: 60_000,
-        urgent: 0,
-        header_len: 0,
-        options,
-    };
-    let n = header.emitted_len();
-    header.emit(buf.push_front(n));
-    buf.meta_mut().checksum = pktbuf::Checksum::Verified;
-    Segment::parse(tuple().local_addr, tuple().remote_addr, buf, Verify::Now).expect("a good segment")
-}
-
-fn stamps() -> Options {
-    Options { timestamps: Some(Timestamps { value: 7, echo: 1000 }), ..Options::NONE }
-}
 
 struct Bench {
     config: Config,
@@ -58,26 +23,7 @@ struct Bench {
 
 impl Bench {
     fn established(&self) -> Pcb {
-        let mut out = Outbox::new(&self.config, &self.counters);
-        let params = OpenParams {
-            tuple: tuple(),
-            iss: SeqNumber(ISS),
-            ts_offset: 0,
-            flow_hash: Some(1),
-            mss: 1460,
-            options: Default::default(),
-        };
-        let mut pcb = Pcb::open_active(&params, &mut out, Time::from_secs(1));
-        let options = Options {
-            mss: Some(1460),
-            window_scale: Some(7),
-            sack_permitted: true,
-            timestamps: Some(Timestamps { value: 7, echo: 1000 }),
-            sack: SackBlocks::EMPTY,
-        };
-        let syn_ack = arriving(IRS, ISS + 1, TcpFlags::SYN.union(TcpFlags::ACK), 0, options);
-        let _ = SegmentArrives(&mut Some(syn_ack)).run(&mut pcb, &mut out, Time::from_secs(1));
-        pcb
+        established(&self.config, &self.counters, Time::from_secs(1)).0
     }
 
     /// In-order data, read in batches of 16; every second segment is acknowledged.
@@ -86,7 +32,7 @@ impl Bench {
         let now = Time::from_secs(1);
         let start = Instant::now();
         for i in 0..n {
-            let segment = arriving(IRS + 1 + i.wrapping_mul(DATA as u32), ISS + 1, TcpFlags::ACK, DATA, stamps());
+            let segment = parse(frame(IRS + 1 + i.wrapping_mul(DATA as u32), ISS + 1, TcpFlags::ACK, DATA, stamps()));
             if with_event {
                 let mut out = Outbox::new(&self.config, &self.counters);
                 let _ = black_box(SegmentArrives(&mut Some(segment)).run(&mut pcb, &mut out, now));
@@ -110,7 +56,7 @@ impl Bench {
         let start = Instant::now();
         let mut ack = ISS + 1;
         for i in 0..n {
-            let segment = arriving(IRS + 1, ack, TcpFlags::ACK, 0, stamps());
+            let segment = parse(frame(IRS + 1, ack, TcpFlags::ACK, 0, stamps()));
             let mut out = Outbox::new(&self.config, &self.counters);
             if with_event {
                 if i % 16 == 0 {

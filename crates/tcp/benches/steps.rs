@@ -7,55 +7,19 @@
 //!
 //! Divide by the number of calls that it prints.
 
-use std::hint::black_box;
-use std::net::IpAddr;
+mod endpoint;
 
+use std::hint::black_box;
+
+use endpoint::{IRS, ISS, established, frame, parse, stamps};
 use observe::{Counters, Time};
 use pktbuf::{Chunk, PktBuf};
-use tcp::{Config, OpenParams, Outbox, Pcb, Receive, Segment, SegmentArrives, Send, TcpEvent, Verify};
-use wire::tcp::{Header, Options, SackBlocks, TcpFlags, Timestamps};
-use wire::{FourTuple, SeqNumber};
+use tcp::{Config, Outbox, Pcb, Receive, Segment, SegmentArrives, Send, TcpEvent};
+use wire::tcp::TcpFlags;
 
-const ISS: u32 = 1000;
-const IRS: u32 = 5000;
 const CALLS: u32 = 1000;
 /// Data of a request or an answer.
 const SMALL: usize = 64;
-
-fn tuple() -> FourTuple {
-    FourTuple {
-        local_addr: IpAddr::from([10, 0, 0, 1]),
-        remote_addr: IpAddr::from([10, 0, 0, 2]),
-        local_port: 1000,
-        remote_port: 2000,
-    }
-}
-
-/// A segment of the peer in its buffer, from a device that has checked the checksum.
-fn frame(seq: u32, ack: u32, flags: TcpFlags, len: usize, options: Options) -> PktBuf {
-    let mut buf = PktBuf::alloc(len).expect("a buffer");
-    buf.append(len);
-    let header = Header {
-        src_port: 2000,
-        dst_port: 1000,
-        seq: SeqNumber(seq),
-        ack: SeqNumber(ack),
-        flags,
-        window: 60_000,
-        urgent: 0,
-        header_len: 0,
-        options,
-    };
-    let n = header.emitted_len();
-    header.emit(buf.push_front(n));
-    buf.meta_mut().checksum = pktbuf::Checksum::Verified;
-    buf
-}
-
-#[inline(never)]
-fn parse(frame: PktBuf) -> Segment {
-    Segment::parse(tuple().local_addr, tuple().remote_addr, frame, Verify::Now).expect("a good segment")
-}
 
 // Each of the next three begins with a different number, or the compiler would merge them.
 
@@ -85,34 +49,6 @@ fn receive(pcb: &mut Pcb, out: &mut Outbox<'_>, now: Time) {
 #[inline(never)]
 fn send_and_segment_out(pcb: &mut Pcb, chunks: tcp::Chunks, out: &mut Outbox<'_>, now: Time) {
     let _ = black_box(Send { chunks }.run(pcb, out, now));
-}
-
-fn stamps() -> Options {
-    Options { timestamps: Some(Timestamps { value: 7, echo: 1000 }), ..Options::NONE }
-}
-
-fn established<'c>(config: &'c Config, counters: &'c Counters, now: Time) -> (Pcb, Outbox<'c>) {
-    let mut out = Outbox::new(config, counters);
-    let params = OpenParams {
-        tuple: tuple(),
-        iss: SeqNumber(ISS),
-        ts_offset: 0,
-        flow_hash: Some(1),
-        mss: 1460,
-        options: Default::default(),
-    };
-    let mut pcb = Pcb::open_active(&params, &mut out, now);
-    let options = Options {
-        mss: Some(1460),
-        window_scale: Some(7),
-        sack_permitted: true,
-        timestamps: Some(Timestamps { value: 7, echo: 1000 }),
-        sack: SackBlocks::EMPTY,
-    };
-    let syn_ack = parse(frame(IRS, ISS + 1, TcpFlags::SYN.union(TcpFlags::ACK), 0, options));
-    let _ = SegmentArrives(&mut Some(syn_ack)).run(&mut pcb, &mut out, now);
-    out.segments.clear();
-    (pcb, out)
 }
 
 /// A bulk receiver: every second full segment is acknowledged.

@@ -341,12 +341,6 @@ impl RttEstimator {
         (u64::from(self.base_us) << self.backoff).min(u64::from(self.max_us))
     }
 
-    /// The RTO without back-off.
-    #[inline]
-    pub fn base_rto(&self) -> Duration {
-        Duration::from_micros(u64::from(self.base_us))
-    }
-
     /// Doubles the RTO after the timer expired (section 5.5), up to the maximum.
     //= https://www.rfc-editor.org/rfc/rfc6298#section-5
     //# The host MUST set RTO <- RTO * 2 ("back off the timer").

@@ -205,10 +205,3 @@ fn addr(addr: IpAddr) -> Sum {
 pub const fn update_u16(checksum: u16, old: u16, new: u16) -> u16 {
     Sum::zero().add_u16(!checksum).add_u16(!old).add_u16(new).finish()
 }
-
-/// The checksum after an aligned, covered 32-bit field changed from `old` to `new` (RFC 1624 equation 3).
-#[inline]
-#[must_use]
-pub const fn update_u32(checksum: u16, old: u32, new: u32) -> u16 {
-    Sum::zero().add_u16(!checksum).add_u32(!old).add_u32(new).finish()
-}

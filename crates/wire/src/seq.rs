@@ -45,13 +45,6 @@ impl SeqNumber {
         if other.lt(self) { other } else { self }
     }
 
-    /// Whether `self` lies in the `len` sequence numbers that begin at `start`. One unsigned comparison, and right for
-    /// every `len` up to 2^32 - 1.
-    #[inline]
-    pub const fn in_window(self, start: Self, len: u32) -> bool {
-        self.0.wrapping_sub(start.0) < len
-    }
-
     /// Signed distance `self - other`, in bytes of sequence space.
     #[inline]
     const fn distance(self, other: Self) -> i32 {
@@ -126,15 +119,5 @@ mod tests {
         assert_eq!(before.max(after), after);
         assert_eq!(before.min(after), before);
         assert_eq!(after - 4u32, before);
-    }
-
-    #[test]
-    fn windows_wrap_and_exclude_their_end() {
-        let start = SeqNumber(u32::MAX - 1);
-        assert!(start.in_window(start, 1));
-        assert!(!start.in_window(start, 0));
-        assert!(SeqNumber(1).in_window(start, 4));
-        assert!(!SeqNumber(2).in_window(start, 4));
-        assert!(!(start - 1).in_window(start, u32::MAX));
     }
 }

@@ -116,17 +116,14 @@ proptest! {
     }
 
     #[test]
-    fn update_equals_a_new_sum(mut bytes in vec(any::<u8>(), 8..64), at in 0..64usize, new in any::<u32>()) {
+    fn update_equals_a_new_sum(mut bytes in vec(any::<u8>(), 8..64), at in 0..64usize, new in any::<u16>()) {
         // All-zero data has no valid checksum to update.
         bytes[0] |= 1;
         let at = 2 + at % (bytes.len() - 6) / 2 * 2;
         let before = checksum::sum(&bytes).finish();
-        let old32 = u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
-        let (old16, new16) = ((old32 >> 16) as u16, (new >> 16) as u16);
-        bytes[at..at + 2].copy_from_slice(&new16.to_be_bytes());
-        prop_assert_eq!(checksum::update_u16(before, old16, new16), checksum::sum(&bytes).finish());
-        bytes[at..at + 4].copy_from_slice(&new.to_be_bytes());
-        prop_assert_eq!(checksum::update_u32(before, old32, new), checksum::sum(&bytes).finish());
+        let old = u16::from_be_bytes(bytes[at..at + 2].try_into().unwrap());
+        bytes[at..at + 2].copy_from_slice(&new.to_be_bytes());
+        prop_assert_eq!(checksum::update_u16(before, old, new), checksum::sum(&bytes).finish());
     }
 
     #[test]

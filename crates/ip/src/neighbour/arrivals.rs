@@ -323,9 +323,6 @@ impl NeighbourTable {
     fn apply(&mut self, now: Time, slot: u32, claim: Claim, effects: &mut NeighbourEffects, counters: &Counters) {
         let entry = self.entry(slot);
         let (same, fresh) = (entry.mac == claim.mac, entry.state == NeighbourState::Incomplete);
-        if entry.state == NeighbourState::Permanent {
-            return;
-        }
         if !same && !fresh && !claim.replaces {
             // A confirmed neighbour seems to have moved: probe it first.
             if matches!(entry.state, NeighbourState::Reachable | NeighbourState::Delay) {

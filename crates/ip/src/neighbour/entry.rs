@@ -24,8 +24,6 @@ pub enum NeighbourState {
     Delay,
     /// It is being probed.
     Probe,
-    /// Pinned by the operator.
-    Permanent,
 }
 
 /// Value of an entry created by a request and never confirmed.

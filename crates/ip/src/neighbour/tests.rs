@@ -405,17 +405,6 @@ fn a_flood_of_strangers_displaces_strangers_only() {
 }
 
 #[test]
-fn pinned_neighbours_stand() {
-    let mut story = Story::begin();
-    assert!(story.table.insert_permanent(&story.view, PEER.into(), PEER_MAC, &story.counters));
-    story.arp(Operation::Reply, MOVED, PEER, OURS);
-    story.pass(Duration::from_secs(3600));
-    assert!(matches!(story.send(PEER.into()), Resolution::Ready(PEER_MAC, _)));
-    assert!(story.table.remove(PEER.into(), &story.counters));
-    assert!(story.table.is_empty());
-}
-
-#[test]
 fn a_family_without_a_source_address_cannot_be_asked_for() {
     let mut story = Story::begin();
     story.view = InterfaceView::new(0, OUR_MAC, 1500);

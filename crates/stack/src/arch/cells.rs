@@ -20,10 +20,11 @@ use std::any::Any;
 use std::sync::{Arc, Weak};
 
 use observe::{Counters, DropReason, Time};
-use sync::{CachePadded, Lock, LockClass, LockKind, PlantedMistake, Platform, ThreadClass};
+use sync::{CachePadded, PlantedMistake, Platform, ThreadClass};
 
 use super::frame_input::ArrivalTurn;
 use super::frame_workers::AboveWorkers;
+use super::own_threads::OwnThreads;
 use super::owned_cells::{self, OwnedCells, Waits};
 use super::{NotAtRest, RunningArchitecture};
 use crate::call::{self, Call, ControlRequest, Ingress, OpenRefused, OpenRequest, Reply};
@@ -164,7 +165,7 @@ fn append<E>(cells: &mut Vec<CachePadded<E>>, cell: Box<E>) {
 /// An architecture with cells.
 pub struct Cells<P: Platform, E: Exclusion<P>> {
     inner: Arc<CellsInner<P, E>>,
-    threads: Lock<Vec<P::JoinHandle>, P>,
+    threads: OwnThreads<P>,
 }
 
 struct CellsInner<P: Platform, E> {
@@ -211,27 +212,18 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
             CellsInner { hub, slab: contents.slab.clone(), cells: cells.into() }
         });
         inner.install(contents);
-        let cells = Cells { inner, threads: Lock::new(LockKind::Blocking, LockClass::Control, vec![]) };
+        let cells = Cells { inner, threads: OwnThreads::none() };
         cells.start();
         cells
     }
 
     /// Starts the cells' own threads, if they have any.
     fn start(&self) {
-        if !self.inner.hub.own_threads {
-            return;
+        let (inner, hub) = (self.inner.clone(), &self.inner.hub);
+        if hub.own_threads {
+            let serve = move |index: usize| inner.cells[index].serve(&inner.hub);
+            self.threads.start(&hub.shared, (E::THREAD, E::CLASS), 0..self.inner.cells.len(), serve);
         }
-        let spawn = |index: usize| {
-            let inner = self.inner.clone();
-            let name = format!("{}{index}", E::THREAD);
-            P::spawn(&name, Some(index), E::CLASS, move || {
-                // It ends with the architecture, and callers inside may need it until then.
-                let _passes = inner.hub.shared.gate().always();
-                inner.cells[index].serve(&inner.hub);
-            })
-        };
-        let handles = (0..self.inner.cells.len()).map(spawn).collect();
-        *self.threads.lock() = handles;
     }
 
     #[inline(always)]
@@ -552,9 +544,6 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
 
     fn shutdown(&self) {
         self.inner.cells.iter().for_each(|cell| cell.stop());
-        for handle in std::mem::take(&mut *self.threads.lock()) {
-            // A thread that panicked has reported it already.
-            let _ = P::join(handle);
-        }
+        self.threads.join();
     }
 }

@@ -40,6 +40,13 @@ pub struct Variant<T> {
     pub parameter: T,
 }
 
+impl<T> Variant<T> {
+    /// One with these fields, in their order.
+    pub const fn new(name: &'static str, also: Option<&'static str>, about: &'static str, parameter: T) -> Self {
+        Variant { name, also, about, parameter }
+    }
+}
+
 /// An option that is a number: `connp-l:128`.
 #[derive(Debug)]
 pub struct NumericOption<T> {

@@ -12,18 +12,16 @@
 use std::sync::Arc;
 
 use observe::{Counters, DropReason, Time};
-use sync::{Lock, LockClass, LockKind, Platform, ThreadClass};
+use sync::{Platform, ThreadClass};
 
 use super::frame_input::{ArrivalTurn, CarriesFrames, FrameBound, FrameInput, TakenFrame};
+use super::own_threads::OwnThreads;
+use super::passes_on::passes_on;
 use super::{NotAtRest, RunningArchitecture};
-use crate::call::{Call, ControlRequest, Ingress, OpenRefused, OpenRequest, Reply};
+use crate::call::Ingress;
 use crate::deferred::{DeferredEffects, OwedEffects};
-use crate::flow::{Key, Target};
-use crate::handoff::{CellMessage, TableJob};
 use crate::place::Contents;
 use crate::shared::Shared;
-use crate::stats::StackStats;
-use crate::udp_call::{UdpCall, UdpReply};
 
 /// The architecture that keeps the connections to which workers carry frames.
 pub trait AboveWorkers<P: Platform>: RunningArchitecture<P> + 'static {
@@ -49,7 +47,7 @@ pub struct FrameWorkers<P: Platform, A> {
     /// That of driver `n` is input `n`, modulo their number.
     inputs: Box<[Arc<FrameInput<P>>]>,
     bound: Option<FrameBound>,
-    threads: Lock<Vec<P::JoinHandle>, P>,
+    threads: OwnThreads<P>,
 }
 
 /// The workers.
@@ -70,18 +68,11 @@ impl<P: Platform, A: AboveWorkers<P>> FrameWorkers<P, A> {
         workers: WorkerThreads,
         bound: Option<FrameBound>,
     ) -> Arc<Self> {
-        let threads = Lock::new(LockKind::Blocking, LockClass::Control, Vec::new());
-        let architecture = Arc::new(FrameWorkers { above, inputs, bound, threads });
-        let spawn = |index: usize| {
-            let architecture = architecture.clone();
-            P::spawn(&format!("{}{index}", workers.name), Some(workers.cpu + index), ThreadClass::Protocol, move || {
-                // It ends with the architecture, and its frames may be needed until then.
-                let _passes = architecture.above.shared().gate().always();
-                architecture.work(&architecture.inputs[index / workers.each], index % workers.each);
-            })
-        };
-        let threads = (0..architecture.inputs.len() * workers.each).map(spawn).collect();
-        *architecture.threads.lock() = threads;
+        let architecture = Arc::new(FrameWorkers { above, inputs, bound, threads: OwnThreads::none() });
+        let (carrying, each) = (architecture.clone(), workers.each);
+        let cpus = workers.cpu..workers.cpu + architecture.inputs.len() * each;
+        let work = move |index: usize| carrying.work(&carrying.inputs[index / each], index % each);
+        architecture.threads.start(architecture.above.shared(), (workers.name, ThreadClass::Protocol), cpus, work);
         architecture
     }
 
@@ -119,10 +110,7 @@ impl<P: Platform, A: AboveWorkers<P>> FrameWorkers<P, A> {
 
     fn end_workers(&self) {
         self.inputs.iter().for_each(|input| input.stop());
-        for handle in std::mem::take(&mut *self.threads.lock()) {
-            // A thread that panicked has reported it already.
-            let _ = P::join(handle);
-        }
+        self.threads.join();
     }
 }
 
@@ -146,81 +134,14 @@ impl<P: Platform, A: AboveWorkers<P>> RunningArchitecture<P> for FrameWorkers<P,
         self.above.end_of_batch(deferred);
     }
 
-    fn call(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply) {
-        self.above.call(target, call, reply);
-    }
-
-    fn open(&self, request: &mut OpenRequest<P>) -> Result<Key, OpenRefused> {
-        self.above.open(request)
-    }
-
-    fn is_home(&self, hash: u32) -> bool {
-        self.above.is_home(hash)
-    }
-
-    fn send(&self, target: &Target, send: &mut tcp::Send) -> Option<Result<usize, tcp::Error>> {
-        self.above.send(target, send)
-    }
-
-    fn receive(
-        &self,
-        target: &Target,
-        event: tcp::Receive,
-        received: &mut tcp::Received,
-    ) -> Option<Result<(), tcp::Error>> {
-        self.above.receive(target, event, received)
-    }
-
-    fn has_channels(&self) -> bool {
-        self.above.has_channels()
-    }
-
-    fn tell(&self, target: &Target, message: CellMessage<P>) -> Result<(), CellMessage<P>> {
-        self.above.tell(target, message)
-    }
-
-    fn use_tables(&self, work: &mut dyn FnMut()) -> bool {
-        self.above.use_tables(work)
-    }
-
-    fn ask_tables(&self, job: TableJob) -> Reply {
-        self.above.ask_tables(job)
-    }
-
-    fn tell_tables(&self, job: Box<dyn FnOnce() + Send>) {
-        self.above.tell_tables(job);
-    }
-
-    fn udp(&self, call: &mut UdpCall<P>) -> UdpReply {
-        self.above.udp(call)
-    }
-
-    fn control(&self, change: ControlRequest<P>) {
-        self.above.control(change);
-    }
+    passes_on!(self => self.above);
 
     fn tick(&self, now: Time) {
         self.above.tick(now);
     }
 
-    fn trim(&self) -> bool {
-        self.above.trim()
-    }
-
-    fn retire(&self) {
-        self.above.retire();
-    }
-
-    fn next_deadline(&self) -> Option<Time> {
-        self.above.next_deadline()
-    }
-
     fn is_quiescent(&self) -> bool {
         self.inputs.iter().all(|input| input.is_empty()) && self.above.is_quiescent()
-    }
-
-    fn stats(&self) -> StackStats {
-        self.above.stats()
     }
 
     fn dissolve(&self) -> Result<Contents<P>, NotAtRest> {

@@ -75,124 +75,115 @@ pub type PoolVariant = (LockPlan, Option<LockKind>, PoolOrder);
 
 /// Lists have the first alone.
 const VARIANTS: &[Variant<PoolVariant>] = &[
-    pool(
+    Variant::new(
         "msgp-pool",
         Some("msgp-pool:1"),
         "a pool of workers, any packet; a connection's lock, in the order of arrival tickets",
         (LockPlan::One, None, PoolOrder::Arrival),
     ),
-    pool(
+    Variant::new(
         "msgp-pool+unordered",
         Some("msgp-pool:1+unordered"),
         "a pool of workers, any packet; a connection's lock, in no order",
         (LockPlan::One, None, PoolOrder::Race),
     ),
-    pool(
+    Variant::new(
         "msgp-pool+tas",
         Some("msgp-pool:1+tas"),
         "a pool of workers, any packet; a connection's lock, by test-and-set, in the order of arrival tickets",
         (LockPlan::One, Some(LockKind::Tas), PoolOrder::Arrival),
     ),
-    pool(
+    Variant::new(
         "msgp-pool+tas+unordered",
         Some("msgp-pool:1+tas+unordered"),
         "a pool of workers, any packet; a connection's lock, by test-and-set, in no order",
         (LockPlan::One, Some(LockKind::Tas), PoolOrder::Race),
     ),
-    pool(
+    Variant::new(
         "msgp-pool+mcs",
         Some("msgp-pool:1+mcs"),
         "a pool of workers, any packet; a connection's lock, by queue locks, in the order of arrival tickets",
         (LockPlan::One, Some(LockKind::Mcs), PoolOrder::Arrival),
     ),
-    pool(
+    Variant::new(
         "msgp-pool+mcs+unordered",
         Some("msgp-pool:1+mcs+unordered"),
         "a pool of workers, any packet; a connection's lock, by queue locks, in no order",
         (LockPlan::One, Some(LockKind::Mcs), PoolOrder::Race),
     ),
-    pool(
+    Variant::new(
         "msgp-pool:2",
         None,
         "a pool of workers, any packet; the locks of a connection's two halves, in the order of arrival tickets",
         (LockPlan::Two, None, PoolOrder::Arrival),
     ),
-    pool(
+    Variant::new(
         "msgp-pool:2+unordered",
         None,
         "a pool of workers, any packet; the locks of a connection's two halves, in no order",
         (LockPlan::Two, None, PoolOrder::Race),
     ),
-    pool(
+    Variant::new(
         "msgp-pool:2+tas",
         None,
         "a pool of workers, any packet; the locks of a connection's two halves, by test-and-set, in the order of arrival tickets",
         (LockPlan::Two, Some(LockKind::Tas), PoolOrder::Arrival),
     ),
-    pool(
+    Variant::new(
         "msgp-pool:2+tas+unordered",
         None,
         "a pool of workers, any packet; the locks of a connection's two halves, by test-and-set, in no order",
         (LockPlan::Two, Some(LockKind::Tas), PoolOrder::Race),
     ),
-    pool(
+    Variant::new(
         "msgp-pool:2+mcs",
         None,
         "a pool of workers, any packet; the locks of a connection's two halves, by queue locks, in the order of arrival tickets",
         (LockPlan::Two, Some(LockKind::Mcs), PoolOrder::Arrival),
     ),
-    pool(
+    Variant::new(
         "msgp-pool:2+mcs+unordered",
         None,
         "a pool of workers, any packet; the locks of a connection's two halves, by queue locks, in no order",
         (LockPlan::Two, Some(LockKind::Mcs), PoolOrder::Race),
     ),
-    pool(
+    Variant::new(
         "msgp-pool:6",
         None,
         "a pool of workers, any packet; the locks of a connection's six parts, in the order of arrival tickets",
         (LockPlan::Six, None, PoolOrder::Arrival),
     ),
-    pool(
+    Variant::new(
         "msgp-pool:6+unordered",
         None,
         "a pool of workers, any packet; the locks of a connection's six parts, in no order",
         (LockPlan::Six, None, PoolOrder::Race),
     ),
-    pool(
+    Variant::new(
         "msgp-pool:6+tas",
         None,
         "a pool of workers, any packet; the locks of a connection's six parts, by test-and-set, in the order of arrival tickets",
         (LockPlan::Six, Some(LockKind::Tas), PoolOrder::Arrival),
     ),
-    pool(
+    Variant::new(
         "msgp-pool:6+tas+unordered",
         None,
         "a pool of workers, any packet; the locks of a connection's six parts, by test-and-set, in no order",
         (LockPlan::Six, Some(LockKind::Tas), PoolOrder::Race),
     ),
-    pool(
+    Variant::new(
         "msgp-pool:6+mcs",
         None,
         "a pool of workers, any packet; the locks of a connection's six parts, by queue locks, in the order of arrival tickets",
         (LockPlan::Six, Some(LockKind::Mcs), PoolOrder::Arrival),
     ),
-    pool(
+    Variant::new(
         "msgp-pool:6+mcs+unordered",
         None,
         "a pool of workers, any packet; the locks of a connection's six parts, by queue locks, in no order",
         (LockPlan::Six, Some(LockKind::Mcs), PoolOrder::Race),
     ),
 ];
-
-const fn pool(
-    name: &'static str,
-    also: Option<&'static str>,
-    about: &'static str,
-    parameter: PoolVariant,
-) -> Variant<PoolVariant> {
-    Variant { name, also, about, parameter }
-}
 
 /// The mechanism that keeps the packets of a connection in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -28,23 +28,23 @@
 use std::sync::Arc;
 
 use observe::{DropReason, Time};
-use sync::{Atomic, CachePadded, Lock, LockClass, LockKind, Ordering, Platform, ThreadClass};
+use sync::{Atomic, CachePadded, Ordering, Platform, ThreadClass};
 
 use super::declaration::{Declaration, Properties, TableRow, Variant};
 use super::frame_workers::AboveWorkers;
 use super::msgp::{self, AtOnce, MsgP};
+use super::own_threads::OwnThreads;
+use super::passes_on::passes_on;
 use super::select::ThreadConfig;
 use super::work_stream::WorkStream;
 use super::{NotAtRest, RunningArchitecture};
-use crate::call::{Call, ControlRequest, Ingress, Reply};
+use crate::call::Ingress;
 use crate::deferred::{DeferredEffects, OwedEffects};
-use crate::flow::{self, Target};
+use crate::flow;
 use crate::handoff::CellMessage;
 use crate::place::pcb::{ConnectionLocks, LockPlan};
 use crate::place::{Contents, TablePolicy};
 use crate::shared::Shared;
-use crate::stats::StackStats;
-use crate::udp_call::{UdpCall, UdpReply};
 
 use CpuPolicy::{Flow, Protocol, Source};
 use DispatchPolicy::{Deferred, Direct, Hybrid};
@@ -73,26 +73,17 @@ pub const DECLARATION: Declaration<NetisrVariant> = Declaration {
 
 /// Lists have the first two alone: `direct` is [`msgp`], and the others differ in the policy only.
 const VARIANTS: &[Variant<NetisrVariant>] = &[
-    variant("netisr:hybrid", Some("netisr:hybrid+flow"), HYBRID, (Hybrid, Flow)),
-    variant("netisr:deferred", Some("netisr:deferred+flow"), DEFERRED, (Deferred, Flow)),
-    variant("netisr:direct", None, "as msgp:1: a receive thread processes its packets", (Direct, Flow)),
-    variant("netisr:hybrid+source", None, HYBRID, (Hybrid, Source)),
-    variant("netisr:hybrid+cpu", None, HYBRID, (Hybrid, Protocol)),
-    variant("netisr:deferred+source", None, DEFERRED, (Deferred, Source)),
-    variant("netisr:deferred+cpu", None, DEFERRED, (Deferred, Protocol)),
+    Variant::new("netisr:hybrid", Some("netisr:hybrid+flow"), HYBRID, (Hybrid, Flow)),
+    Variant::new("netisr:deferred", Some("netisr:deferred+flow"), DEFERRED, (Deferred, Flow)),
+    Variant::new("netisr:direct", None, "as msgp:1: a receive thread processes its packets", (Direct, Flow)),
+    Variant::new("netisr:hybrid+source", None, HYBRID, (Hybrid, Source)),
+    Variant::new("netisr:hybrid+cpu", None, HYBRID, (Hybrid, Protocol)),
+    Variant::new("netisr:deferred+source", None, DEFERRED, (Deferred, Source)),
+    Variant::new("netisr:deferred+cpu", None, DEFERRED, (Deferred, Protocol)),
 ];
 
 const HYBRID: &str = "as msgp:1, but a packet for another CPU or a busy one waits for the thread of its CPU's queue";
 const DEFERRED: &str = "as msgp:1, but each packet waits for the thread of its CPU's queue";
-
-const fn variant(
-    name: &'static str,
-    also: Option<&'static str>,
-    about: &'static str,
-    parameter: NetisrVariant,
-) -> Variant<NetisrVariant> {
-    Variant { name, also, about, parameter }
-}
 
 /// The packets that wait, and the thread that they wait for.
 pub type NetisrVariant = (DispatchPolicy, CpuPolicy);
@@ -122,7 +113,7 @@ pub enum CpuPolicy {
 /// The architecture `netisr`.
 pub struct Netisr<P: Platform> {
     inner: Arc<NetisrInner<P>>,
-    threads: Lock<Vec<P::JoinHandle>, P>,
+    threads: OwnThreads<P>,
 }
 
 struct NetisrInner<P: Platform> {
@@ -150,7 +141,7 @@ pub fn new<P: Platform>(
     let own_threads = own_threads && dispatch != Direct;
     let stop = P::AtomicBool::new(false);
     let inner = Arc::new(NetisrInner { msgp, dispatch, policy, streams, own_threads, stop });
-    let netisr = Netisr { inner, threads: Lock::new(LockKind::Blocking, LockClass::Control, Vec::new()) };
+    let netisr = Netisr { inner, threads: OwnThreads::none() };
     netisr.start();
     Arc::new(netisr)
 }
@@ -211,16 +202,9 @@ impl<P: Platform> Netisr<P> {
     fn start(&self) {
         self.inner.stop.store(false, Ordering::Release);
         let streams = if self.inner.own_threads { self.inner.streams.len() } else { 0 };
-        let spawn = |stream: usize| {
-            let inner = self.inner.clone();
-            P::spawn(&format!("heddle-ni{stream}"), Some(stream), ThreadClass::Protocol, move || {
-                // It ends with the architecture, and its packets may be needed until then.
-                let _passes = inner.msgp.shared().gate().always();
-                inner.serve(stream);
-            })
-        };
-        let threads = (0..streams).map(spawn).collect();
-        *self.threads.lock() = threads;
+        let inner = self.inner.clone();
+        let serve = move |stream: usize| inner.serve(stream);
+        self.threads.start(self.inner.msgp.shared(), ("heddle-ni", ThreadClass::Protocol), 0..streams, serve);
     }
 }
 
@@ -244,17 +228,7 @@ impl<P: Platform> RunningArchitecture<P> for Netisr<P> {
         }
     }
 
-    fn call(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply) {
-        self.inner.msgp.call(target, call, reply);
-    }
-
-    fn udp(&self, call: &mut UdpCall<P>) -> UdpReply {
-        self.inner.msgp.udp(call)
-    }
-
-    fn control(&self, change: ControlRequest<P>) {
-        self.inner.msgp.control(change);
-    }
+    passes_on!(self => self.inner.msgp);
 
     fn tick(&self, now: Time) {
         if !self.inner.own_threads {
@@ -263,20 +237,8 @@ impl<P: Platform> RunningArchitecture<P> for Netisr<P> {
         self.inner.msgp.tick(now);
     }
 
-    fn trim(&self) -> bool {
-        self.inner.msgp.trim()
-    }
-
-    fn next_deadline(&self) -> Option<Time> {
-        self.inner.msgp.next_deadline()
-    }
-
     fn is_quiescent(&self) -> bool {
         self.inner.streams.iter().all(|stream| stream.is_idle()) && self.inner.msgp.is_quiescent()
-    }
-
-    fn stats(&self) -> StackStats {
-        self.inner.msgp.stats()
     }
 
     fn dissolve(&self) -> Result<Contents<P>, NotAtRest> {
@@ -291,9 +253,6 @@ impl<P: Platform> RunningArchitecture<P> for Netisr<P> {
     fn shutdown(&self) {
         self.inner.stop.store(true, Ordering::Release);
         self.inner.streams.iter().for_each(|stream| stream.wake());
-        for handle in std::mem::take(&mut *self.threads.lock()) {
-            // A thread that panicked has reported it already.
-            let _ = P::join(handle);
-        }
+        self.threads.join();
     }
 }

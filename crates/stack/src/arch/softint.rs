@@ -77,30 +77,21 @@ pub const DECLARATION: Declaration<SoftintVariant> = Declaration {
 
 /// Lists have the first two alone: the others differ in the number of frames.
 const VARIANTS: &[Variant<SoftintVariant>] = &[
-    variant("softint", Some("softint:16"), HARD, (AtMost(16), Hard)),
-    variant("softint+polling", Some("softint:16+polling"), POLLING, (AtMost(16), Polling)),
-    variant("softint:1", None, HARD, (AtMost(1), Hard)),
-    variant("softint:4", None, HARD, (AtMost(4), Hard)),
-    variant("softint:64", None, HARD, (AtMost(64), Hard)),
-    variant("softint:all", None, HARD, (All, Hard)),
-    variant("softint:1+polling", None, POLLING, (AtMost(1), Polling)),
-    variant("softint:4+polling", None, POLLING, (AtMost(4), Polling)),
-    variant("softint:64+polling", None, POLLING, (AtMost(64), Polling)),
-    variant("softint:all+polling", None, POLLING, (All, Polling)),
+    Variant::new("softint", Some("softint:16"), HARD, (AtMost(16), Hard)),
+    Variant::new("softint+polling", Some("softint:16+polling"), POLLING, (AtMost(16), Polling)),
+    Variant::new("softint:1", None, HARD, (AtMost(1), Hard)),
+    Variant::new("softint:4", None, HARD, (AtMost(4), Hard)),
+    Variant::new("softint:64", None, HARD, (AtMost(64), Hard)),
+    Variant::new("softint:all", None, HARD, (All, Hard)),
+    Variant::new("softint:1+polling", None, POLLING, (AtMost(1), Polling)),
+    Variant::new("softint:4+polling", None, POLLING, (AtMost(4), Polling)),
+    Variant::new("softint:64+polling", None, POLLING, (AtMost(64), Polling)),
+    Variant::new("softint:all+polling", None, POLLING, (All, Polling)),
 ];
 
 const HARD: &str =
     "as msgp:1, but each frame waits for its CPU's thread; a hard handler takes a bounded number of them";
 const POLLING: &str = "as msgp:1, but a thread that polls lets others run after a bounded number of frames";
-
-const fn variant(
-    name: &'static str,
-    also: Option<&'static str>,
-    about: &'static str,
-    parameter: SoftintVariant,
-) -> Variant<SoftintVariant> {
-    Variant { name, also, about, parameter }
-}
 
 /// The number of frames taken at once, and the thread that takes them.
 pub type SoftintVariant = (FrameBound, ReceiveMode);

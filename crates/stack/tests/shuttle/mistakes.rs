@@ -4,8 +4,6 @@
 //! The platform injects the mistakes: threads of one kind do not wake those of another, a sleep without a last check,
 //! an update in two steps. The mistake is chosen at run time, so that the stack is compiled once for all of them.
 
-use std::cell::Cell;
-
 use every_arch::every_arch;
 use stack::Architecture;
 use sync::shuttle::Shuttle;
@@ -21,26 +19,12 @@ use super::owners::owners_ask_each_other;
 use super::readiness::ready_while_falling_asleep;
 use super::steal::taken_by_home_and_thief;
 use super::work_stream::{BESIDE, HYBRID, deferred_and_directly};
-use planted::{InjectedFault, Planted, outcome};
+use planted::{ChosenFault, Mistake, Planted, choose, outcome};
 
 /// Schedules in which an injected mistake must show: the search ends with the first that does, usually one of the first
 /// ten. They are the same in every run, so the result is deterministic.
 const HUNT: usize = 20_000;
 const HUNT_FROM: u64 = 1;
-
-/// The mistake of the platform. Threads are identified by the beginning of their names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mistake {
-    Nothing,
-    /// A thread of the first kind does not wake those of the second.
-    NoWake(&'static str, &'static str),
-    /// A thread of this kind sleeps without a last check.
-    BlindSleep(&'static str),
-    /// Updates are two steps.
-    TornUpdate,
-    /// The code above the seam makes this one.
-    Above(PlantedMistake),
-}
 
 /// The threads of a model. Architectures name their own threads.
 const CALLER: &str = "caller";
@@ -54,43 +38,13 @@ const SWI: &str = "heddle-ni";
 const SOFTINT: &str = "heddle-si";
 const ANY: &str = "";
 
-thread_local! {
-    /// All threads of a model run on one thread of the machine.
-    static MISTAKE: Cell<Mistake> = const { Cell::new(Mistake::Nothing) };
-}
-
-/// The mistake that was chosen.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Chosen;
-
-impl InjectedFault for Chosen {
-    fn no_wake() -> Option<(&'static str, &'static str)> {
-        match MISTAKE.get() {
-            Mistake::NoWake(by, of) => Some((by, of)),
-            _ => None,
-        }
-    }
-    fn blind_sleep() -> Option<&'static str> {
-        match MISTAKE.get() {
-            Mistake::BlindSleep(of) => Some(of),
-            _ => None,
-        }
-    }
-    fn torn_update() -> bool {
-        MISTAKE.get() == Mistake::TornUpdate
-    }
-    fn makes(mistake: PlantedMistake) -> bool {
-        MISTAKE.get() == Mistake::Above(mistake)
-    }
-}
-
 /// The platform of all models: correct until a mistake is chosen.
-pub type Checked = Planted<Patient<Shuttle>, Chosen>;
+pub type Checked = Planted<Patient<Shuttle>, ChosenFault>;
 
 /// The model fails with this mistake; returns the message.
 fn fails_with(mistake: Mistake, model: impl Fn() + Copy + Send + Sync + 'static) -> String {
     let hunt = move || {
-        MISTAKE.set(mistake);
+        choose(mistake);
         shuttle::check_random_with_seed(model, HUNT_FROM, HUNT);
     };
     outcome(hunt).expect_err("shuttle must find the planted mistake")
@@ -99,7 +53,7 @@ fn fails_with(mistake: Mistake, model: impl Fn() + Copy + Send + Sync + 'static)
 /// The model holds with this mistake too.
 fn holds_with(mistake: Mistake, model: impl Fn() + Copy + Send + Sync + 'static) {
     let search = move || {
-        MISTAKE.set(mistake);
+        choose(mistake);
         shuttle::check_random(model, super::RANDOM);
     };
     outcome(search).expect("the mistake does not matter");

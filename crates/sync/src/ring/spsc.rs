@@ -90,17 +90,6 @@ impl<T, P: Platform> Producer<T, P> {
         Ok(())
     }
 
-    /// Appends values until the ring is full or `values` ends; returns how many. Takes no value without room for it,
-    /// and publishes all of them together.
-    pub fn push_batch(&mut self, values: impl IntoIterator<Item = T>) -> usize {
-        let room = self.room(usize::MAX);
-        let publish = Publish { from: self.tail, producer: self };
-        for value in values.into_iter().take(room) {
-            publish.producer.write(value);
-        }
-        publish.producer.tail.wrapping_sub(publish.from)
-    }
-
     /// Free slots, counted exactly if fewer than `wanted` seemed free.
     #[inline]
     fn room(&mut self, wanted: usize) -> usize {
@@ -140,20 +129,6 @@ impl<T, P: Platform> Producer<T, P> {
     /// Whether the consumer has gone.
     pub fn is_abandoned(&self) -> bool {
         Arc::strong_count(&self.ring) == 1
-    }
-}
-
-/// Publishes a batch to the consumer at its end, also if the iterator panics.
-struct Publish<'a, T, P: Platform> {
-    from: usize,
-    producer: &'a mut Producer<T, P>,
-}
-
-impl<T, P: Platform> Drop for Publish<'_, T, P> {
-    fn drop(&mut self) {
-        if self.producer.tail != self.from && !model_is_over::<P>() {
-            self.producer.ring.tail.store(self.producer.tail, Release);
-        }
     }
 }
 

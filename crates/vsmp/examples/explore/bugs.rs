@@ -8,11 +8,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use dev::{Capabilities, Device, QueuePair, TxQueue};
 use pktbuf::PktBuf;
+use planted::{Mistake, choose};
 use stack::Architecture;
 use sync::{Atomic, Ordering, PlantedMistake, Platform, ShareCount};
 
 use crate::models::{arrival_order, connection, crowd};
-use crate::platform::{Explored, Mistake, choose};
+use crate::platform::Explored;
 use crate::scene::{caller, join};
 use crate::{Model, invariants};
 

@@ -35,7 +35,8 @@ use vsmp::order::{Delayed, Order, Pct, Random, Recorded, Schedule};
 use vsmp::{Arena, Costs, Machine};
 
 use bugs::Bug;
-use platform::{Explored, Mistake, choose};
+use planted::{Mistake, choose};
+use platform::Explored;
 
 #[global_allocator]
 static ARENA: Arena = Arena::new();

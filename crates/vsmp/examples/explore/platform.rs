@@ -3,13 +3,13 @@
 
 use std::cell::{Cell, UnsafeCell};
 
-use planted::{InjectedFault, Planted};
-use sync::{CellLike, NoDoorbell, Ordering, PlantedMistake, Platform};
+use planted::{ChosenFault, Planted};
+use sync::{CellLike, NoDoorbell, Ordering, Platform};
 use testbed::over::Patient;
 use vsmp::Vsmp;
 
 /// The platform of the scenes: correct until a mistake is chosen.
-pub type Explored = Planted<Patient<Watched>, Chosen>;
+pub type Explored = Planted<Patient<Watched>, ChosenFault>;
 
 /// Virtual CPUs with [`WatchedCell`]s: two threads in one cell of the stack are found (G1).
 #[derive(Clone, Copy, Debug, Default)]
@@ -73,50 +73,5 @@ impl<T> CellLike<T> for WatchedCell<T> {
 
     fn into_inner(self) -> T {
         self.value.into_inner()
-    }
-}
-
-/// The mistake of the platform. Threads are identified by the beginning of their names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mistake {
-    Nothing,
-    /// A thread of the first kind does not wake those of the second.
-    NoWake(&'static str, &'static str),
-    /// A thread of this kind sleeps without a last check.
-    BlindSleep(&'static str),
-    /// Code above the seam makes this one.
-    Above(PlantedMistake),
-}
-
-thread_local! {
-    static MISTAKE: Cell<Mistake> = const { Cell::new(Mistake::Nothing) };
-}
-
-/// From now on this mistake is made.
-pub fn choose(mistake: Mistake) {
-    MISTAKE.set(mistake);
-}
-
-/// The mistake that was chosen.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Chosen;
-
-impl InjectedFault for Chosen {
-    fn no_wake() -> Option<(&'static str, &'static str)> {
-        match MISTAKE.get() {
-            Mistake::NoWake(by, of) => Some((by, of)),
-            _ => None,
-        }
-    }
-
-    fn blind_sleep() -> Option<&'static str> {
-        match MISTAKE.get() {
-            Mistake::BlindSleep(of) => Some(of),
-            _ => None,
-        }
-    }
-
-    fn makes(mistake: PlantedMistake) -> bool {
-        MISTAKE.get() == Mistake::Above(mistake)
     }
 }

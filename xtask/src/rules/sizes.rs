@@ -1,0 +1,69 @@
+//! How long the file of an architecture may be. It contains exclusion and hand-off alone, so it is short: what happens to a
+//! connection, and where connections are kept, is written once, elsewhere.
+//!
+//! Lines of code are counted: no comment, no blank line, no declaration (`DECLARATION` is data), no tests at the end.
+
+/// For an architecture of cells, which is one type that implements `Exclusion`, or `Domain` below it.
+const CELLS: usize = 80;
+
+/// For one of connections, which wraps `Locked` or another architecture of connections.
+const CONNECTIONS: usize = 250;
+
+/// Files in which more than exclusion is: what other architectures of cells, and `layer`, are built on.
+const LONGER: &[(&str, usize, &str)] = &[
+    ("connp_t.rs", 200, "the protocol thread of a shard, and its end of channels"),
+    ("squeue.rs", 280, "the serialisation queue itself: its flag, its three modes, its worker"),
+];
+
+/// The complaint about an architecture's file that is too long, and about an exception that nothing needs.
+pub(super) fn too_long(path: &str, text: &str) -> Option<String> {
+    let (_, declaration) = text.split_once("\npub const DECLARATION")?;
+    let declared = declaration.split_once("\n};\n").map_or(declaration, |(declared, _)| declared);
+    let lines = code(super::shipped(text)).saturating_sub(1 + code(declared));
+    let usual = if text.contains("Cells::new(") { CELLS } else { CONNECTIONS };
+    let exception = LONGER.iter().find(|(name, ..)| path.ends_with(name));
+    let most = exception.map_or(usual, |(_, most, _)| *most);
+    if lines > most {
+        return Some(format!("{path}: {lines} lines of code besides the declaration, where {most} are the most"));
+    }
+    exception.filter(|_| lines <= usual).map(|_| format!("{path}: needs no exception in rules/sizes.rs any more"))
+}
+
+fn code(text: &str) -> usize {
+    text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("//")).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(lines: usize, makes: &str) -> String {
+        let work = "    work();\n\n    // Why.\n".repeat(lines - 3);
+        format!(
+            "//! Head.\n\npub const DECLARATION: D = D {{\n    name: \"n\",\n}};\n\nfn new() {{\n    {makes}\n{work}}}\n\
+             #[cfg(test)]\nmod tests {{\n    fn test() {{}}\n}}\n"
+        )
+    }
+
+    #[test]
+    fn lines_of_code_besides_the_declaration_are_counted() {
+        assert_eq!(too_long("arch/a.rs", &file(80, "Cells::new();")), None);
+        let complaint = too_long("arch/a.rs", &file(81, "Cells::new();"));
+        assert_eq!(
+            complaint.as_deref(),
+            Some("arch/a.rs: 81 lines of code besides the declaration, where 80 are the most")
+        );
+        assert_eq!(too_long("arch/a.rs", &file(250, "Locked::new();")), None);
+        assert!(too_long("arch/a.rs", &file(251, "Locked::new();")).is_some());
+        assert_eq!(too_long("arch/shared.rs", "fn not_an_architecture() {}\n"), None);
+    }
+
+    #[test]
+    fn an_exception_has_a_bound_and_is_needed() {
+        assert_eq!(too_long("arch/squeue.rs", &file(280, "Cells::new();")), None);
+        assert!(too_long("arch/squeue.rs", &file(281, "Cells::new();")).is_some());
+        assert!(
+            too_long("arch/squeue.rs", &file(80, "Cells::new();")).is_some_and(|what| what.contains("no exception"))
+        );
+    }
+}
