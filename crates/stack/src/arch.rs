@@ -114,7 +114,7 @@ pub trait RunningArchitecture<P: Platform>: Send + Sync {
 
     /// [`RunningArchitecture::call`] for SEND, without the values of calls and answers: what was not taken stays in
     /// `send`. `None`: the connection is gone.
-    fn send(&self, target: &Target, send: &mut tcp::Send) -> Option<Result<usize, tcp::Error>> {
+    fn send(&self, target: &Target, send: &mut tcp::Send) -> Option<Result<u32, tcp::Error>> {
         call::send_by(send, |call, reply| self.call(target, call, reply))
     }
 

@@ -157,7 +157,7 @@ impl<P: Platform, A: AboveWorkers<P>> RunningArchitecture<P> for FrameWorkers<P,
         self.above.is_home(hash)
     }
 
-    fn send(&self, target: &Target, send: &mut tcp::Send) -> Option<Result<usize, tcp::Error>> {
+    fn send(&self, target: &Target, send: &mut tcp::Send) -> Option<Result<u32, tcp::Error>> {
         self.above.send(target, send)
     }
 
