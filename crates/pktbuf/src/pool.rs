@@ -289,7 +289,9 @@ pub(crate) fn release(block: Block) {
         // SAFETY: as in `allocate`; the borrow is not used behind the slow path.
         let cached = unsafe { &mut *cache.get() };
         let pair = &mut cached.pairs[home as usize];
-        if pair.loaded.len() < pair.rounds && !is_pressed(home) {
+        // The capacity is at least the rounds; with the comparison no call is left that would make the vector grow.
+        let has_room = pair.loaded.len() < pair.rounds && pair.loaded.len() < pair.loaded.capacity();
+        if has_room && !is_pressed(home) {
             pair.loaded.push(block);
             cached.count(-1);
         } else {

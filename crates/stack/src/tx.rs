@@ -208,8 +208,7 @@ impl<P: Platform> Egress<P> {
     /// Emits the segments that an event of `flow` left in its outbox. Phase *inside*.
     #[inline]
     pub fn emit(&self, flow: &Flow, route: &mut RouteCache, out: &mut Outbox<'_>, deferred: &mut DeferredEffects<P>) {
-        let count = out.segments.len();
-        if count == 0 {
+        if out.segments.is_empty() {
             return;
         }
         sync::walk::note(file!(), "puts IP and link headers in front of the outbox's segments");
@@ -223,7 +222,7 @@ impl<P: Platform> Egress<P> {
         let port = usize::from(route.port);
         let mut emitter = Emitter::new(self.links.ports(), counters, deferred.dirty());
         // Most events send one segment, and loops cost more than that.
-        if count == 1
+        if segments.len() == 1
             && let Some(mut segment) = segments.pop()
         {
             headers(&mut segment, flow, link);
