@@ -76,6 +76,19 @@ impl BitSet {
         self.high.is_none().then_some(self.low)
     }
 
+    /// The only number, if there is one and none has ever been 64 or more.
+    #[inline]
+    pub fn single(&self) -> Option<usize> {
+        let is_single = self.high.is_none() && self.low != 0 && self.low & (self.low - 1) == 0;
+        is_single.then(|| self.low.trailing_zeros() as usize)
+    }
+
+    /// Takes the numbers below 64 out.
+    #[inline]
+    pub fn clear_low(&mut self) {
+        self.low = 0;
+    }
+
     /// Takes all numbers out.
     #[inline]
     pub fn clear(&mut self) {
@@ -197,6 +210,17 @@ mod tests {
         from.move_to(&mut to);
         assert!(from.is_empty());
         assert_eq!(numbers(&to), [1, 2, 70, 71, 200]);
+    }
+
+    #[test]
+    fn a_single_number_is_known_while_the_set_is_a_word() {
+        for number in NUMBERS {
+            assert_eq!(set(&[number]).single(), (number < 64).then_some(number));
+        }
+        let mut set = set(&[3, 5]);
+        assert_eq!((set.single(), BitSet::new().single()), (None, None));
+        set.clear_low();
+        assert!(set.is_empty());
     }
 
     #[test]

@@ -53,6 +53,20 @@ impl Dirty {
         Some((queue, &self.receivers))
     }
 
+    /// The only queue in it with its receivers, if all numbers here are small: what a single call leaves.
+    #[inline]
+    pub fn only(&self) -> Option<(usize, &BitSet)> {
+        let number = self.queues.single().filter(|_| self.receivers.is_inline())?;
+        Some((number, &self.receivers))
+    }
+
+    /// Clears what [`Dirty::only`] found.
+    #[inline]
+    pub(crate) fn finish_only(&mut self) {
+        self.queues.clear_low();
+        self.receivers.clear_low();
+    }
+
     /// Clears the receivers, after all queues have been taken out and notified.
     #[inline]
     pub fn finish(&mut self) {

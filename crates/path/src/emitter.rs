@@ -1,5 +1,6 @@
 //! The transmit interface of a consumer: a stack, a bridge.
 
+use dev::BitSet;
 use observe::{Counters, DropReason};
 use pktbuf::PktBuf;
 use sync::Platform;
@@ -66,12 +67,33 @@ impl<P: Platform, W> Ports<P, W> {
     /// that has claimed it. The caller holds no guard.
     #[inline]
     pub fn notify(&self, dirty: &mut Dirty, mut waiting: impl FnMut(usize, bool)) {
+        if !self.notify_only(dirty, &mut waiting) {
+            self.notify_each(dirty, waiting);
+        }
+    }
+
+    /// [`Ports::notify`], if frames were given to one queue: what a single call leaves. False: to several, or to none.
+    #[inline(always)]
+    pub fn notify_only(&self, dirty: &mut Dirty, waiting: impl FnMut(usize, bool)) -> bool {
+        let Some((number, receivers)) = dirty.only() else { return false };
+        self.notify_one(number, receivers, waiting);
+        dirty.finish_only();
+        true
+    }
+
+    #[inline(always)]
+    fn notify_one(&self, number: usize, receivers: &BitSet, mut waiting: impl FnMut(usize, bool)) {
+        let Some(queue) = self.transmit_queue(number) else { return };
+        queue.notify(receivers);
+        if queue.may_have_waiters() {
+            waiting(number, queue.has_mail());
+        }
+    }
+
+    #[inline(never)]
+    fn notify_each(&self, dirty: &mut Dirty, mut waiting: impl FnMut(usize, bool)) {
         while let Some((number, receivers)) = dirty.next_queue() {
-            let Some(queue) = self.transmit_queue(number) else { continue };
-            queue.notify(receivers);
-            if queue.may_have_waiters() {
-                waiting(number, queue.has_mail());
-            }
+            self.notify_one(number, receivers, &mut waiting);
         }
         dirty.finish();
     }

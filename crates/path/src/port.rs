@@ -26,6 +26,8 @@ pub struct SendCapabilities {
 pub struct Port<P: Platform, W> {
     queues: Box<[TransmitQueue<P, W>]>,
     for_sending: SendCapabilities,
+    /// What [`index`] leaves of a hash, where that needs no division; otherwise all bits.
+    mask: u32,
     /// The device was removed.
     down: P::AtomicBool,
     capabilities: Capabilities,
@@ -45,7 +47,9 @@ impl<P: Platform, W> Port<P, W> {
         let (receivers, queues): (_, Vec<_>) = numbered.map(halves).unzip();
         let for_sending =
             SendCapabilities { segmentation: capabilities.segmentation.unwrap_or(0), region: capabilities.region };
-        Some((Port { queues: queues.into(), for_sending, down: P::AtomicBool::new(false), capabilities }, receivers))
+        let mask = if queues.len().is_power_of_two() { queues.len() as u32 - 1 } else { u32::MAX };
+        let queues = queues.into();
+        Some((Port { queues, for_sending, mask, down: P::AtomicBool::new(false), capabilities }, receivers))
     }
 
     /// The device's capabilities.
@@ -70,6 +74,16 @@ impl<P: Platform, W> Port<P, W> {
     /// frames.
     #[inline]
     pub fn queue(&self, hash: u32) -> &TransmitQueue<P, W> {
+        // A hash below the number of queues is its own remainder.
+        match self.queues.get((hash & self.mask) as usize) {
+            Some(queue) => queue,
+            None => self.queue_by_division(hash),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn queue_by_division(&self, hash: u32) -> &TransmitQueue<P, W> {
         &self.queues[index(hash, self.queues.len())]
     }
 

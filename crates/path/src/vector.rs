@@ -115,10 +115,11 @@ impl Vector {
     /// A bit for each frame that is followed by data of the same connection.
     #[inline]
     fn runs(&self) -> u64 {
-        let pairs = self.frames.windows(2).zip(self.headers.windows(2)).enumerate();
-        pairs.fold(0, |runs, (at, (frames, headers))| {
-            let continues = headers[0].continues(&frames[0], (headers[1], &frames[1]));
-            runs | u64::from(continues) << at
+        let mut frames = self.frames.iter().zip(&self.headers).map(|(frame, headers)| (*headers, &**frame));
+        let Some(mut last) = frames.next() else { return 0 };
+        frames.enumerate().fold(0, |runs, (at, next)| {
+            let (headers, frame) = std::mem::replace(&mut last, next);
+            runs | u64::from(headers.continues(frame, next)) << at
         })
     }
 

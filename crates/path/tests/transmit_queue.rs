@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dev::{Device, QueuePair, RxQueue, WaitOutcome, mem};
 use observe::{Counters, DropReason};
-use path::{Dirty, TransmitQueue};
+use path::{Dirty, Port, Ports, TransmitQueue};
 use pktbuf::PktBuf;
 use sync::{LockKind, Real};
 
@@ -308,4 +308,39 @@ fn no_frame_stays_with_a_claim_that_ends() {
     for from in [0, EACH] {
         assert!(of(from).eq(from..from + EACH), "{seen:?}");
     }
+}
+
+#[test]
+fn a_hash_chooses_a_port_s_queue_as_it_chooses_among_anything_else() {
+    for queues in 1..=7 {
+        let (mut near, _far) = mem::pair::<Real>(mem::MemConfig { queues, ..Default::default() });
+        let (port, _receivers) = Port::<Real, u32>::open(&mut near, LockKind::Blocking, 0).expect("a port");
+        let hashes = (0..40).chain((0..40).map(|n: u32| n.wrapping_mul(0x9e37_79b9)));
+        for hash in hashes {
+            assert_eq!(port.queue(hash).number(), path::index(hash, queues), "{hash} among {queues}");
+        }
+    }
+}
+
+#[test]
+fn one_queue_s_receivers_are_notified_and_then_forgotten() {
+    let (mut near, mut far) = mem::pair::<Real>(mem::MemConfig { queues: 2, ..Default::default() });
+    let (port, _receivers) = Port::<Real, u32>::open(&mut near, LockKind::Blocking, 0).expect("a port");
+    let ports = Ports::new(vec![port]);
+    let (counters, mut dirty, mut far) = (Counters::new(), Dirty::new(), far.take_queues());
+    assert!(!ports.notify_only(&mut dirty, |_, _| ()), "nothing was sent");
+    for round in 0..2 {
+        ports[0].queue(round).transmit_one(frame(7), &counters, &mut dirty);
+        assert_eq!(dirty.only().map(|(number, _)| number), Some(round as usize));
+        assert!(ports.notify_only(&mut dirty, |number, _| panic!("nobody waits for queue {number}")));
+        assert!(dirty.is_empty() && dirty.is_inline());
+        assert_eq!(received(&mut *far[0].rx), [7], "a frame of no flow goes to receive queue 0");
+        dirty.mark(1);
+        assert!(dirty.only().is_some_and(|(_, receivers)| receivers.is_empty()), "receiver 0 was notified");
+        assert!(ports.notify_only(&mut dirty, |_, _| ()));
+    }
+    (0..2).for_each(|queue| ports[0].queue(queue).transmit_one(frame(8), &counters, &mut dirty));
+    assert!(!ports.notify_only(&mut dirty, |_, _| ()), "two queues were given frames");
+    ports.notify(&mut dirty, |_, _| ());
+    assert!(dirty.is_empty());
 }

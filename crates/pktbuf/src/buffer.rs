@@ -438,7 +438,7 @@ impl AsRef<[u8]> for PktBuf {
 impl Drop for PktBuf {
     #[inline]
     fn drop(&mut self) {
-        pool::release(self.block.header().home, self.block);
+        pool::release(self.block);
     }
 }
 

@@ -26,6 +26,7 @@
 //! What may never happen: a block in two places, or the cache of a thread borrowed while another thread may run.
 
 use core::cell::{Cell, UnsafeCell};
+use core::mem::ManuallyDrop;
 use core::ptr;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize};
@@ -104,9 +105,14 @@ struct Refusal {
 }
 
 thread_local! {
-    static CACHE: UnsafeCell<Cache> = const {
-        UnsafeCell::new(Cache { pairs: [const { Pair::NONE }; HOMES], live: &ORPHANS, refusal: None })
+    /// Not dropped with the thread: [`KEEPER`] empties it. A variable without a destructor is accessed without a check of
+    /// its state, and each buffer accesses this one twice.
+    static CACHE: UnsafeCell<ManuallyDrop<Cache>> = const {
+        UnsafeCell::new(ManuallyDrop::new(Cache { pairs: [const { Pair::NONE }; HOMES], live: &ORPHANS, refusal: None }))
     };
+
+    /// Made with the thread's magazines, and dropped when the thread ends.
+    static KEEPER: CacheKeeper = const { CacheKeeper };
 
     /// Set during [`enter`]; null otherwise.
     static ENTERED_HEAP: Cell<Option<*const dyn AlternateHeap>> = const { Cell::new(None) };
@@ -138,8 +144,13 @@ impl Cache {
         }
     }
 
-    /// Takes a live cell, once per thread, and makes magazines, unless another heap is entered.
-    fn register(&mut self) {
+    /// Takes a live cell, once per thread, and makes magazines, unless another heap is entered. False: the thread ends, and
+    /// has given up its cache.
+    #[must_use]
+    fn register(&mut self) -> bool {
+        if KEEPER.try_with(|_| ()).is_err() {
+            return false;
+        }
         if ptr::eq(self.live, &ORPHANS) {
             self.live = lease_live_cell();
         }
@@ -148,18 +159,30 @@ impl Cache {
                 *pair = Pair::of(class);
             }
         }
+        true
     }
-}
 
-impl Drop for Cache {
-    fn drop(&mut self) {
+    /// The thread ends: gives up the magazines and the live cell. From here on every access takes the slow path.
+    fn retire(&mut self) {
         if ptr::eq(self.live, &ORPHANS) {
             return;
         }
         self.empty();
+        self.pairs = [const { Pair::NONE }; HOMES];
         // Under the registry's mutex, so that the next owner of the cell sees this thread's last count.
         let _cells = live_cells();
         self.live.in_use.store(false, Relaxed);
+        self.live = &ORPHANS;
+    }
+}
+
+/// Retires the thread's cache when the thread ends.
+struct CacheKeeper;
+
+impl Drop for CacheKeeper {
+    fn drop(&mut self) {
+        // SAFETY: as in `allocate`: the cache belongs to this thread and nothing in `retire` can come back to it.
+        let _ = CACHE.try_with(|cache| unsafe { &mut *cache.get() }.retire());
     }
 }
 
@@ -196,11 +219,11 @@ pub fn trim() -> usize {
     if entered_heap().is_some() {
         return 0;
     }
-    let empty = |cache: &UnsafeCell<Cache>| {
+    let empty = |cache: &UnsafeCell<ManuallyDrop<Cache>>| {
         // SAFETY: as in `allocate`: the cache belongs to this thread and nothing in `empty` can come back to it.
         unsafe { &mut *cache.get() }.empty();
     };
-    // A thread that has dropped its cache has nothing there.
+    // A thread that has given up its cache has nothing there.
     let _ = CACHE.try_with(empty);
     SizeClass::ALL.iter().map(|&class| trim_class(class)).sum()
 }
@@ -245,69 +268,82 @@ pub(crate) fn allocate(class: SizeClass) -> Option<Block> {
     CACHE
         .try_with(|cache| {
             // SAFETY: the cache belongs to this kernel thread, and the borrow ends before anything else runs on it.
-            let cached = unsafe { &mut *cache.get() }.pairs[class as usize].loaded.pop();
-            let block = match cached {
-                Some(block) => block,
-                None => allocate_slowly(cache, class)?,
-            };
-            // SAFETY: as above.
-            unsafe { &*cache.get() }.count(1);
-            Some(block)
+            let cached = unsafe { &mut *cache.get() };
+            match cached.pairs[class as usize].loaded.pop() {
+                Some(block) => {
+                    cached.count(1);
+                    Some(block)
+                }
+                None => allocate_slowly(cache, class),
+            }
         })
         .unwrap_or_else(|_| allocate_orphan(class))
 }
 
-/// Takes back a block.
-#[inline]
-pub(crate) fn release(home: Home, block: Block) {
-    let cached = CACHE.try_with(|cache| {
+/// Takes back a block. What follows a full magazine is all in the slow path, so that the fast one keeps nothing across a
+/// call and saves no register; inlined, it would make its callers save them.
+#[inline(never)]
+pub(crate) fn release(block: Block) {
+    let home = block.header().home;
+    let known = CACHE.try_with(|cache| {
         // SAFETY: as in `allocate`; the borrow is not used behind the slow path.
-        let pair = &mut unsafe { &mut *cache.get() }.pairs[home as usize];
-        if pair.loaded.len() < pair.rounds && !is_pressed(home) {
+        let cached = unsafe { &mut *cache.get() };
+        let pair = &mut cached.pairs[home as usize];
+        // The capacity is at least the rounds; with the comparison no call is left that would make the vector grow.
+        let has_room = pair.loaded.len() < pair.rounds && pair.loaded.len() < pair.loaded.capacity();
+        if has_room && !is_pressed(home) {
             pair.loaded.push(block);
+            cached.count(-1);
         } else {
             release_slowly(cache, home, block);
         }
-        // SAFETY: as in `allocate`.
-        unsafe { &*cache.get() }.count(-1);
     });
-    if cached.is_err() {
+    if known.is_err() {
         release_orphan(home, block);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn allocate_slowly(cache: &UnsafeCell<Cache>, class: SizeClass) -> Option<Block> {
+fn allocate_slowly(cache: &UnsafeCell<ManuallyDrop<Cache>>, class: SizeClass) -> Option<Block> {
     {
         // SAFETY: as in `allocate`; the borrow ends with this block.
         let cache = unsafe { &mut *cache.get() };
-        cache.register();
+        if !cache.register() {
+            return allocate_orphan(class);
+        }
         if cache.is_refused() {
             return None;
         }
     }
-    if let Some(heap) = entered_heap() {
-        return heap.allocate(class);
-    }
-    // SAFETY: as in `allocate`: the depots' locks are the real machine's, so no other thread runs here meanwhile.
-    unsafe { &mut *cache.get() }.pairs[class as usize].take(class, &*DEPOTS)
+    let block = match entered_heap() {
+        Some(heap) => heap.allocate(class),
+        // SAFETY: as in `allocate`: the depots' locks are the real machine's, so no other thread runs here meanwhile.
+        None => unsafe { &mut *cache.get() }.pairs[class as usize].take(class, &*DEPOTS),
+    }?;
+    // SAFETY: as in `allocate`.
+    unsafe { &*cache.get() }.count(1);
+    Some(block)
 }
 
 #[cold]
 #[inline(never)]
-fn release_slowly(cache: &UnsafeCell<Cache>, home: Home, block: Block) {
+fn release_slowly(cache: &UnsafeCell<ManuallyDrop<Cache>>, home: Home, block: Block) {
     // SAFETY: as in `allocate`; the borrow ends at once.
-    unsafe { &mut *cache.get() }.register();
-    let Some(class) = home.class() else { return region::release(block) };
-    if let Some(heap) = entered_heap() {
-        return heap.release(class, block);
+    if !unsafe { &mut *cache.get() }.register() {
+        return release_orphan(home, block);
     }
-    // SAFETY: as in `allocate_slowly`.
-    unsafe { &mut *cache.get() }.pairs[class as usize].put(class, block, &DEPOTS);
+    match (home.class(), entered_heap()) {
+        (None, _) => region::release(block),
+        (Some(class), Some(heap)) => heap.release(class, block),
+        // SAFETY: as in `allocate_slowly`.
+        (Some(class), None) => unsafe { &mut *cache.get() }.pairs[class as usize].put(class, block, &DEPOTS),
+    }
+    // SAFETY: as in `allocate`.
+    unsafe { &*cache.get() }.count(-1);
 }
 
-/// For a thread that has already dropped its cache.
+/// For a thread that has given up its cache.
 #[cold]
 fn allocate_orphan(class: SizeClass) -> Option<Block> {
     let mut pair = Pair::of(class);
@@ -331,10 +367,13 @@ pub(crate) fn count(change: i64) {
     let counted = CACHE.try_with(|cache| {
         // SAFETY: as in `allocate`.
         let cache = unsafe { &mut *cache.get() };
-        cache.register();
-        cache.count(change);
+        let known = cache.register();
+        if known {
+            cache.count(change);
+        }
+        known
     });
-    if counted.is_err() {
+    if counted != Ok(true) {
         ORPHANS.net.fetch_add(change, Relaxed);
     }
 }
@@ -384,11 +423,10 @@ pub fn live() -> usize {
 /// Buffers that the calling thread has allocated minus those that it has released, plus a constant of the thread: the
 /// difference of two readings shows the buffers left by work on this thread, whatever other threads do.
 pub fn balance() -> i64 {
-    let read = |cache: &UnsafeCell<Cache>| {
+    let read = |cache: &UnsafeCell<ManuallyDrop<Cache>>| {
         // SAFETY: as in `allocate`: the cache belongs to this thread and nothing in `register` can come back here.
         let cache = unsafe { &mut *cache.get() };
-        cache.register();
-        cache.live.net.load(Relaxed)
+        if cache.register() { cache.live.net.load(Relaxed) } else { 0 }
     };
     CACHE.try_with(read).unwrap_or_default()
 }
@@ -419,20 +457,23 @@ pub fn set_limit(bytes: usize) {
 /// every allocation of the process takes a lock.
 pub fn refuse(before: u64, refused: u64) {
     let refusal = (refused > 0).then_some(Refusal { before, refused });
-    let set = |cache: &UnsafeCell<Cache>| {
+    let set = |cache: &UnsafeCell<ManuallyDrop<Cache>>| {
         // SAFETY: as in `allocate`: the cache belongs to this thread and nothing here can come back to it.
         let cache = unsafe { &mut *cache.get() };
-        cache.register();
-        cache.refusal = refusal;
-        cache.empty();
+        let known = cache.register();
+        if known {
+            cache.refusal = refusal;
+            cache.empty();
+        }
+        known
     };
-    let known = CACHE.try_with(set).is_ok();
+    let known = CACHE.try_with(set).unwrap_or(false);
     SizeClass::ALL.iter().for_each(|&class| press(class, known && refusal.is_some()));
 }
 
 /// Failures requested by [`refuse`] on this thread that have not happened yet.
 pub fn refusals_left() -> u64 {
-    let left = |cache: &UnsafeCell<Cache>| {
+    let left = |cache: &UnsafeCell<ManuallyDrop<Cache>>| {
         // SAFETY: as in `refuse`.
         unsafe { &*cache.get() }.refusal.map_or(0, |refusal| refusal.refused)
     };

@@ -98,19 +98,27 @@ fn late_destructors_may_release() {
             drop(PktBuf::alloc(100).unwrap());
         }
     }
-    thread::spawn(|| {
-        // Registered before the pool's cache is; the order of their destruction depends on the platform.
-        AGAIN.with(|_| ());
-        KEPT.with(|kept| kept.borrow_mut().push(PktBuf::alloc(100).unwrap()));
-    })
-    .join()
-    .unwrap();
-    thread::spawn(|| {
-        drop(PktBuf::alloc(100).unwrap());
-        KEPT.with(|kept| kept.borrow_mut().push(PktBuf::alloc(100).unwrap()));
-        AGAIN.with(|_| ());
-    })
-    .join()
-    .unwrap();
-    assert_eq!(live(), 0);
+    let mut before = 0;
+    // More rounds than a slab has blocks: if each lost one, the pool would grow.
+    for round in 0..300 {
+        thread::spawn(|| {
+            // Registered before the pool's cache is; the order of their destruction depends on the platform.
+            AGAIN.with(|_| ());
+            KEPT.with(|kept| kept.borrow_mut().push(PktBuf::alloc(100).unwrap()));
+        })
+        .join()
+        .unwrap();
+        thread::spawn(|| {
+            drop(PktBuf::alloc(100).unwrap());
+            KEPT.with(|kept| kept.borrow_mut().push(PktBuf::alloc(100).unwrap()));
+            AGAIN.with(|_| ());
+        })
+        .join()
+        .unwrap();
+        assert_eq!(live(), 0);
+        if round == 0 {
+            before = footprint();
+        }
+    }
+    assert_eq!(footprint(), before, "no block is lost with the cache of an ended thread");
 }

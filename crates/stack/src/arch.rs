@@ -114,9 +114,9 @@ pub trait RunningArchitecture<P: Platform>: Send + Sync {
         true
     }
 
-    /// [`RunningArchitecture::call`] for SEND, without the values of calls and answers: data that was not taken stays
-    /// in `send`. `None`: the connection is gone.
-    fn send(&self, target: &Target, send: &mut tcp::Send) -> Option<Result<usize, tcp::Error>> {
+    /// [`RunningArchitecture::call`] for SEND, without the values of calls and answers: data not taken stays in
+    /// `send`. `None`: the connection is gone.
+    fn send(&self, target: &Target, send: &mut tcp::Send) -> Option<Result<u32, tcp::Error>> {
         call::send_by(send, |call, reply| self.call(target, call, reply))
     }
 

@@ -151,13 +151,13 @@ pub(crate) fn open_by<P: Platform>(
 pub(crate) fn send_by<P: Platform>(
     send: &mut Send,
     run: impl FnOnce(&mut Call<P>, &mut Reply),
-) -> Option<Result<usize, tcp::Error>> {
+) -> Option<Result<u32, tcp::Error>> {
     let mut reply = Reply::Gone;
     run(&mut Call::Send(std::mem::take(send)), &mut reply);
     match reply {
         Reply::Sent(Ok(sent)) => {
             send.chunks = sent.rest;
-            Some(Ok(sent.accepted))
+            Some(Ok(sent.accepted as u32))
         }
         Reply::Sent(Err(error)) => Some(Err(error)),
         _ => None,

@@ -245,14 +245,21 @@ impl<P: Platform> DeferredEffects<P> {
         if !self.used {
             return;
         }
+        // A call that has sent something rarely leaves more.
+        if !self.varied && self.dirty.only().is_some() {
+            sync::walk::note(file!(), "notifies the device");
+            links.notify_only(&mut self.dirty);
+            self.used = false;
+            return;
+        }
+        self.flush_all(links);
+    }
+
+    #[inline(never)]
+    fn flush_all(&mut self, links: &Links<P>) {
         if !self.dirty.is_empty() {
             sync::walk::note(file!(), "notifies the device");
             links.notify(&mut self.dirty);
-        }
-        // A call that has sent something rarely leaves more.
-        if !self.varied & self.dirty.is_inline() {
-            self.used = false;
-            return;
         }
         if self.alarm != u64::MAX {
             links.alarms().due(std::mem::replace(&mut self.alarm, u64::MAX));

@@ -222,6 +222,12 @@ impl<P: Platform> Links<P> {
         self.ports.notify(dirty, |number, mail| self.check_room(number, mail));
     }
 
+    /// The same, if one queue was given frames. False: several were, or none.
+    #[inline(always)]
+    pub(crate) fn notify_only(&self, dirty: &mut Dirty) -> bool {
+        self.ports.notify_only(dirty, |number, mail| self.check_room(number, mail))
+    }
+
     /// The driver of the transmit queue of this number must check for room in it, and may be asleep. With `mail`, the
     /// thread that has claimed the queue must check, whichever driver it runs.
     #[cold]

@@ -220,15 +220,16 @@ impl<P: Platform> Stack<P> {
     #[inline]
     pub fn send(&self, target: &Target, send: &mut tcp::Send) -> Option<Result<usize, tcp::Error>> {
         charge::send::<P>(send);
-        match self.active_at_once() {
+        let answer = match self.active_at_once() {
             Some(active) => active.send(target, send),
             None => self.send_later(target, send),
-        }
+        };
+        answer.map(|answer| answer.map(|taken| taken as usize))
     }
 
     /// [`Stack::send`] where passing the gate takes more than a few instructions.
     #[inline(never)]
-    fn send_later(&self, target: &Target, send: &mut tcp::Send) -> Option<Result<usize, tcp::Error>> {
+    fn send_later(&self, target: &Target, send: &mut tcp::Send) -> Option<Result<u32, tcp::Error>> {
         self.active().send(target, send)
     }
 

@@ -384,7 +384,7 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
         !E::POLLED || self.inner.cells[self.index(|| hash)].is_mine()
     }
 
-    fn send(&self, target: &Target, send: &mut tcp::Send) -> Option<Result<usize, tcp::Error>> {
+    fn send(&self, target: &Target, send: &mut tcp::Send) -> Option<Result<u32, tcp::Error>> {
         let index = self.index(|| target.hash);
         let now = self.inner.hub.shared.clock().now();
         match self.hold(index, |cell, deferred| cell.send(target.key, send, now, deferred)) {

@@ -19,7 +19,7 @@ macro_rules! passes_on {
             $kept.is_home(hash)
         }
 
-        fn send(&$self, target: &$crate::flow::Target, send: &mut tcp::Send) -> Option<Result<usize, tcp::Error>> {
+        fn send(&$self, target: &$crate::flow::Target, send: &mut tcp::Send) -> Option<Result<u32, tcp::Error>> {
             $kept.send(target, send)
         }
 

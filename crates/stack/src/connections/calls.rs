@@ -25,7 +25,10 @@ pub trait Calls: Place {
     ) {
         *reply = match call {
             Call::Send(event) => match self.send(target.key, event, now, deferred) {
-                Some(Ok(accepted)) => Reply::Sent(Ok(tcp::Sent { accepted, rest: std::mem::take(&mut event.chunks) })),
+                Some(Ok(accepted)) => {
+                    let (accepted, rest) = (accepted as usize, std::mem::take(&mut event.chunks));
+                    Reply::Sent(Ok(tcp::Sent { accepted, rest }))
+                }
                 Some(Err(error)) => Reply::Sent(Err(error)),
                 None => Reply::Gone,
             },
@@ -67,7 +70,7 @@ pub trait Calls: Place {
         event: &mut tcp::Send,
         now: Time,
         deferred: &mut DeferredEffects<Self::Platform>,
-    ) -> Option<Result<usize, tcp::Error>> {
+    ) -> Option<Result<u32, tcp::Error>> {
         let (id, held) = self.find_key(key)?;
         self.before_call(&id, Readiness::WRITABLE);
         let taken = self.run_contained(&id, held, &mut *event, now, deferred);

@@ -331,7 +331,9 @@ impl<P: Platform> Place for Cell<P> {
     ) -> Option<Result<(), tcp::Error>> {
         let connection = self.directory.connections.at(slot)?;
         charge::event::<P, _, _>(connection, &connection.socket, &event);
-        let taken = attempt(|| event.take(&mut connection.pcb.parts(), received));
+        // Beside the result: moved out of it, it would cost every call more than all else here.
+        let mut rest = None;
+        let taken = attempt(|| rest = event.take(&mut connection.pcb.parts(), received).err());
         if received.memory != 0 {
             let given_back = -i64::from(received.memory);
             self.shared.control().account().take_memory(
@@ -341,13 +343,13 @@ impl<P: Platform> Place for Cell<P> {
                 self.shared.control().tcp(),
             );
         }
-        match taken {
-            Ok(Ok(())) => Some(Ok(())),
-            Ok(Err(rest)) => self.receive_rest(slot, rest, now, deferred.record()),
-            Err(panic) => {
-                self.contain(&slot, panic, now, deferred.record());
-                None
-            }
+        if let Err(panic) = taken {
+            self.contain(&slot, panic, now, deferred.record());
+            return None;
+        }
+        match rest {
+            None => Some(Ok(())),
+            Some(rest) => self.receive_rest(slot, rest, now, deferred.record()),
         }
     }
 

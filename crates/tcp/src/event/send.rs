@@ -39,7 +39,7 @@ impl TcpEvent for Send {
 
     #[inline]
     fn run<A: PcbAccess>(mut self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Result<Sent, Error> {
-        let accepted = (&mut self).run(pcb, out, now)?;
+        let accepted = (&mut self).run(pcb, out, now)? as usize;
         Ok(Sent { accepted, rest: self.chunks })
     }
 }
@@ -51,10 +51,10 @@ impl TcpEvent for &mut Send {
     /// # Errors
     /// [`Error::NotConnected`] or why the connection ended; [`Error::Shutdown`] after a close or shutdown of this
     /// direction.
-    type Reply = Result<usize, Error>;
+    type Reply = Result<u32, Error>;
 
     #[inline]
-    fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Result<usize, Error> {
+    fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Result<u32, Error> {
         send(&mut self.chunks, Push::Asked, pcb, out, now)
     }
 }
@@ -71,12 +71,13 @@ impl TcpEvent for SendMore {
     type Reply = Result<Sent, Error>;
 
     fn run<A: PcbAccess>(mut self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Result<Sent, Error> {
-        let accepted = send(&mut self.0.chunks, Push::Held, pcb, out, now)?;
+        let accepted = send(&mut self.0.chunks, Push::Held, pcb, out, now)? as usize;
         Ok(Sent { accepted, rest: self.0.chunks })
     }
 }
 
-/// Takes as much of `chunks` as there is space for; returns the bytes taken.
+/// Takes as much of `chunks` as there is space for; returns the bytes taken: 32 bits count what a send buffer can hold, and
+/// the answer fits a register.
 #[inline]
 fn send<A: PcbAccess>(
     chunks: &mut Chunks,
@@ -84,7 +85,7 @@ fn send<A: PcbAccess>(
     pcb: &mut A,
     out: &mut Outbox<'_>,
     now: Time,
-) -> Result<usize, Error> {
+) -> Result<u32, Error> {
     let mut accepted = 0;
     let advertised = pcb.transmit(out, |sw, rq, ho, out| {
         may_send(sw)?;
@@ -95,7 +96,7 @@ fn send<A: PcbAccess>(
             && sw.fits_easily(rq, len, out.config)
             && let Some(chunk) = chunks.pop()
         {
-            accepted = len;
+            accepted = len as u32;
             enqueue(rq, chunk, out, now);
             let advertised = if len as u32 == rq.len && len > 0 && push == Push::Asked {
                 lane::transmit_piece(sw, rq, ho, out, now, len as u32)
@@ -105,8 +106,8 @@ fn send<A: PcbAccess>(
             sw.hold.set_push(push.after_call());
             return Ok(advertised);
         }
-        let advertised;
-        (accepted, advertised) = append(sw, rq, ho, (&mut *chunks, push), out, now);
+        let (appended, advertised) = append(sw, rq, ho, (&mut *chunks, push), out, now);
+        accepted = appended as u32;
         Ok(advertised)
     });
     if let Ok(Some(advertised)) = advertised {

@@ -40,9 +40,16 @@ impl<T> Fifo<T> {
             self.first = Some(item);
             return false;
         }
-        self.spill(item)
+        match &mut self.rest {
+            Some(rest) if rest.len() < rest.capacity() => {
+                rest.push_back(item);
+                false
+            }
+            _ => self.spill(item),
+        }
     }
 
+    #[inline(never)]
     fn spill(&mut self, item: T) -> bool {
         let fresh = self.rest.is_none();
         self.rest.get_or_insert_default().push_back(item);
@@ -57,6 +64,15 @@ impl<T> Fifo<T> {
             self.first = rest.pop_front();
         }
         item
+    }
+
+    /// Drops the first element, where it is.
+    #[inline(always)]
+    pub(crate) fn drop_first(&mut self) {
+        self.first = match &mut self.rest {
+            Some(rest) => rest.pop_front(),
+            None => None,
+        };
     }
 
     /// Take the only element; `None` also where there are, or were, more.
@@ -124,9 +140,11 @@ mod tests {
         assert!(queue.is_spilled());
         queue.shrink();
         assert!(!queue.is_spilled());
+        queue.drop_first();
+        assert_eq!(queue.front_mut(), None);
         queue.push(4);
         queue.push(5);
-        queue.pop();
+        queue.drop_first();
         queue.shrink();
         assert_eq!(queue.pop(), Some(5));
         assert_eq!(queue.back_mut(), None);

@@ -69,11 +69,13 @@ impl RetransmitQueue {
     pub(crate) fn acknowledge(&mut self, bytes: u32) -> i64 {
         if bytes == self.len
             && !self.chunks.is_spilled()
-            && let Some(chunk) = self.chunks.pop()
+            && let Some(chunk) = self.chunks.front_mut()
         {
             // All of it, in one chunk.
+            let given_back = of_chunk(chunk).into();
+            self.chunks.drop_first();
             (self.len, self.unsent) = (0, Cursor::default());
-            return of_chunk(&chunk).into();
+            return given_back;
         }
         self.acknowledge_pieces(bytes)
     }
@@ -97,9 +99,8 @@ impl RetransmitQueue {
                 return given_back;
             }
             left -= len;
-            if let Some(chunk) = self.chunks.pop() {
-                given_back += i64::from(of_chunk(&chunk));
-            }
+            given_back += i64::from(of_chunk(front));
+            self.chunks.drop_first();
             match self.unsent.chunk {
                 0 => self.unsent.byte = 0,
                 _ => self.unsent.chunk -= 1,

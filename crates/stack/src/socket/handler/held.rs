@@ -56,7 +56,7 @@ pub trait HeldConnection {
 
 impl<T: RunsEvents> HeldConnection for T {
     fn send(&mut self, send: &mut tcp::Send) -> Result<usize, tcp::Error> {
-        self.run(send).unwrap_or(Err(tcp::Error::NotConnected))
+        self.run(send).unwrap_or(Err(tcp::Error::NotConnected)).map(|taken| taken as usize)
     }
 
     fn receive(&mut self) -> Result<Received, tcp::Error> {
