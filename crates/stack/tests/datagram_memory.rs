@@ -167,7 +167,7 @@ fn answers_of_icmp_that_wait_for_a_neighbour_count_too(arch: Architecture) {
         let listener = node.listen(TCP, 8);
         let ask = |node: &mut Node<Real>, host| {
             let asked = ends.from(unknown_neighbour(ends, host));
-            node.put(&asked.frame(Icmp::echo_request(ends.src.is_ipv6(), &[7; 1200])).bytes());
+            node.put(&asked.frame(asked.packet(Icmp::echo_request(ends.src.is_ipv6(), &[7; 1200]))).bytes());
             node.settle();
         };
         ask(&mut node, 0);
@@ -175,7 +175,7 @@ fn answers_of_icmp_that_wait_for_a_neighbour_count_too(arch: Architecture) {
         (1..120).for_each(|host| ask(&mut node, host));
         let waiting = memory(&node);
         assert!((limit..limit + (16 << 10) + BLOCK).contains(&waiting), "{waiting} bytes, {limit} are the limit");
-        let dropped = node.stack.stats().counters.dropped(DropReason::NeighbourQueueFull);
+        let dropped = node.driver.counters().dropped(DropReason::NeighbourQueueFull);
         assert_eq!(dropped + waiting / BLOCK, 120, "each waits or is counted");
         assert!(node.exchange(&Segment::syn(2000, TCP).frame_over(ends)).is_empty(), "nobody new is let in");
         give_up_neighbours(&mut node);

@@ -133,6 +133,7 @@ fn connections_that_have_gone_leave_no_memory_behind(arch: Architecture) {
         assert_eq!(node.stack.stats().connections, 0);
         wait(&mut node);
         let left = held().saturating_sub(before);
+        println!("{arch}: {left} of {full} bytes are left in {} cells", node.stack.shared().control().accounts());
         assert!(left <= least(&node), "{arch}, round {round}: {left} of {full} bytes are left");
     }
 }

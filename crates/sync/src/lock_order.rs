@@ -122,3 +122,18 @@ pub fn assert_none_held<P: Platform>(what: &str) {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_is_wanted_until_it_is_held() {
+        let locks = HeldLocks::new();
+        assert_eq!(locks.wanted(), None);
+        locks.check(LockClass::Group, None);
+        assert_eq!((locks.wanted(), locks.classes()), (Some(LockClass::Group), vec![]));
+        locks.push(LockClass::Group, None);
+        assert_eq!((locks.wanted(), locks.classes()), (None, vec![LockClass::Group]));
+    }
+}

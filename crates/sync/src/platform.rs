@@ -341,3 +341,25 @@ pub trait Platform: Copy + Default + Debug + Send + Sync + 'static {
 pub fn model_is_over<P: Platform>() -> bool {
     P::EXPLORED && std::thread::panicking()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Real;
+
+    #[test]
+    fn a_thread_is_in_a_callback_from_one_call_to_the_next_and_others_are_not() {
+        assert!(!Real::in_callback());
+        assert!(!Real::set_in_callback(true));
+        assert!(Real::in_callback());
+        let other = std::thread::spawn(Real::in_callback).join();
+        assert!(!other.expect("it ends well"));
+        assert!(Real::set_in_callback(false));
+        assert!(!Real::in_callback());
+    }
+
+    #[test]
+    fn a_platform_that_ships_makes_no_mistake() {
+        assert!(!Real::makes(PlantedMistake::ReleaseInTwoSteps));
+    }
+}

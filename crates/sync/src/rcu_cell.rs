@@ -102,6 +102,7 @@ mod tests {
         let cell = RcuCell::new(domain.clone(), LockClass::Control, (1, value.clone()));
         let mut reader = domain.section_reader();
         assert_eq!(cell.read(&reader.enter()).0, 1);
+        assert_eq!(domain.grace_periods(), 0);
         assert_eq!(cell.replace(|old| (old.0 + 1, value.clone())).0, 1);
         assert_eq!((cell.read(&reader.enter()).0, domain.grace_periods()), (2, 1));
         assert_eq!(Arc::strong_count(&value), 2);

@@ -116,6 +116,32 @@ mod tests {
         }
     }
 
+    /// Looks until a thread sleeps on the word of `ticket`, or `waiter` is over.
+    fn sleeps(turnstile: &Turnstile, ticket: u32, waiter: &std::thread::ScopedJoinHandle<'_, ()>) -> bool {
+        while !waiter.is_finished() {
+            if turnstile.word(ticket).load(Acquire) & ASLEEP != 0 {
+                return true;
+            }
+            std::thread::yield_now();
+        }
+        false
+    }
+
+    /// Words of these tickets differ in one bit, in all bits, and by the wrap.
+    #[test]
+    fn a_thread_sleeps_until_its_turn_and_is_woken_only_then() {
+        for first in [4, (1 << 30) - 1, (1 << 31) - 1] {
+            let turnstile = Turnstile::<Real>::new(1);
+            assert!(!turnstile.pass(first - 1), "no thread sleeps");
+            std::thread::scope(|scope| {
+                let waiter = scope.spawn(|| turnstile.wait(first + 1));
+                assert!(sleeps(&turnstile, first + 1, &waiter), "ticket {first} has the turn");
+                assert!(turnstile.pass(first), "it had to be woken");
+            });
+            assert!(!turnstile.pass(first + 1));
+        }
+    }
+
     #[test]
     fn tickets_wrap() {
         let turnstile = Turnstile::<Real>::new(2);

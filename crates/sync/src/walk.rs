@@ -82,5 +82,6 @@ mod tests {
         assert_eq!(steps, [WalkStep::Take(LockClass::Group), inside, WalkStep::Release(LockClass::Group)]);
         drop(lock.lock());
         assert_eq!(record(|| ()).1, []);
+        assert_eq!(record(answer).1, [WalkStep::Answer]);
     }
 }

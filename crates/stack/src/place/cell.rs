@@ -423,6 +423,7 @@ impl<P: Platform> Place for Cell<P> {
         self.directory.connections.trim();
         self.wheel.trim(|slot, timer| self.directory.connections.at(slot).into_iter().for_each(|it| it.timer = timer));
         self.handlers.trim();
+        self.channels.trim();
         self.due = Vec::new();
     }
 

@@ -9,7 +9,7 @@ use observe::Time;
 use pktbuf::Chunk;
 use sync::{Platform, Writers};
 
-use super::{Cell, Place};
+use super::{Cell, Place, trim_slots};
 use crate::call::{Call, Reply};
 use crate::connections::{Calls, Events};
 use crate::deferred::DeferredEffects;
@@ -31,7 +31,7 @@ impl<P: Platform> Channels<P> {
         Channels { ends: Vec::new(), listed: Vec::new() }
     }
 
-    /// Whether there never was one.
+    /// Whether there was none since the last [`Channels::trim`] that found none.
     #[inline]
     pub(super) fn is_unused(&self) -> bool {
         self.ends.is_empty()
@@ -47,6 +47,12 @@ impl<P: Platform> Channels<P> {
         {
             self.listed.push(slot);
         }
+    }
+
+    /// Gives back the memory that a peak has left behind.
+    pub(super) fn trim(&mut self) {
+        trim_slots(&mut self.ends);
+        self.listed.shrink_to(2 * self.listed.len());
     }
 
     /// The connection has gone.
@@ -202,5 +208,21 @@ impl<P: Platform> Cell<P> {
             ended.push(end.socket().clone());
         }
         ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sync::Real;
+
+    use super::*;
+
+    #[test]
+    fn channels_that_are_gone_leave_no_memory() {
+        let mut channels =
+            Channels::<Real> { ends: (0..1000).map(|_| None).collect(), listed: Vec::with_capacity(1000) };
+        channels.trim();
+        assert!(channels.is_unused(), "look-ups for them are saved again");
+        assert_eq!((channels.ends.capacity(), channels.listed.capacity()), (0, 0));
     }
 }

@@ -5,6 +5,7 @@ use observe::{Counters, Time};
 use sync::Platform;
 use tcp::{Outbox, Pcb, Readiness, TcpEvent};
 
+use super::trim_slots;
 use crate::attempt::attempt;
 use crate::deferred::DeferredEffects;
 use crate::flow::Flow;
@@ -42,9 +43,7 @@ impl<P: Platform> Handlers<P> {
 
     /// Gives back the memory that a peak has left behind.
     pub(super) fn trim(&mut self) {
-        let used = self.by_slot.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
-        self.by_slot.truncate(used);
-        self.by_slot.shrink_to(2 * used);
+        trim_slots(&mut self.by_slot);
     }
 
     /// Calls the handler of the connection in `slot`, if it has one still, for the bits that the event has put into

@@ -20,6 +20,8 @@
 mod connection;
 mod handlers;
 mod left;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -322,6 +322,14 @@ pub trait Place: Sized {
     fn unlink(&mut self, id: &Self::Id) -> Option<Admission<Self::Platform>>;
 }
 
+/// Gives back the memory of a table by slot that a peak has left behind: that of empty places at its end. Room for as
+/// many again as there are is kept.
+fn trim_slots<T>(by_slot: &mut Vec<Option<T>>) {
+    let used = by_slot.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+    by_slot.truncate(used);
+    by_slot.shrink_to(2 * used);
+}
+
 /// Processes an outbox once the segments have left, for every place; effects on tables and timers are returned. The user
 /// is notified by the place itself, which may have to call a handler first.
 #[inline(always)]
@@ -340,4 +348,20 @@ fn conclude<P: Platform>(
         shared.egress().wait_for_room(flow, route, socket.target(), deferred);
     }
     Effects::of(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_by_slot_keeps_what_it_has_and_room_for_as_much_again() {
+        let mut by_slot: Vec<Option<u32>> = (0..1000).map(|slot| (slot == 3 || slot == 9).then_some(slot)).collect();
+        trim_slots(&mut by_slot);
+        assert_eq!((by_slot.len(), by_slot[3], by_slot[9]), (10, Some(3), Some(9)));
+        assert!((20..40).contains(&by_slot.capacity()), "{}", by_slot.capacity());
+        by_slot.fill(None);
+        trim_slots(&mut by_slot);
+        assert_eq!(by_slot.capacity(), 0);
+    }
 }

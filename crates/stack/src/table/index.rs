@@ -287,6 +287,80 @@ mod tests {
         assert!(tuples.find(1).is_err());
     }
 
+    /// Places of the cache, each for one slot.
+    fn places(index: &Index) -> usize {
+        2 * index.recent.places.len()
+    }
+
+    #[test]
+    fn the_bucket_and_the_control_byte_both_come_from_the_keyed_hash() {
+        assert_eq!(VacantEntry(0x8123_4567).spread(), 0x8123_4567_8123_4567);
+        let mut tuples = Tuples::new();
+        let absent = tuples.find(1).expect_err("it is not in the table");
+        assert_eq!(absent.hash(), Secrets::from_seed(1).table_hash(&tuple(1)) as u32);
+    }
+
+    #[test]
+    fn flows_of_other_hashes_have_other_places() {
+        let mut tuples = Tuples::new();
+        let slots: Vec<u32> = (0..5).map(|n| tuples.insert(n)).collect();
+        // The cache grew meanwhile, and what it has lost is found again.
+        assert!((0..5).all(|n| tuples.find(n) == Ok(slots[n as usize])));
+        assert!((0..5).all(|n| tuples.recall(n) == Some(slots[n as usize])));
+    }
+
+    #[test]
+    fn a_flow_that_ends_takes_its_own_place_out_of_the_cache_and_no_other() {
+        let mut tuples = Tuples::new();
+        let [one, two] = [1, 1001].map(|n| tuples.insert(n));
+        assert_eq!([tuples.find(1), tuples.find(1001)], [Ok(one), Ok(two)]);
+        let _ = tuples.remove(one);
+        let known = tuples.index.recent.get(flow_hash(&tuple(1)));
+        assert_eq!((known.contains(&one), known.contains(&two)), (false, true));
+        assert_eq!(tuples.recall(1001), Some(two));
+    }
+
+    #[test]
+    fn the_cache_has_eight_places_for_each_slot_up_to_64_kib() {
+        let mut tuples = Tuples::new();
+        assert!(tuples.index.is_empty());
+        let grown: Vec<usize> = (0..5)
+            .map(|n| {
+                let slot = tuples.insert(n);
+                assert_eq!(tuples.recall(n), Some(slot), "what was put in last is known");
+                places(&tuples.index)
+            })
+            .collect();
+        assert_eq!(grown, [8, 16, 32, 32, 64]);
+        assert!(!tuples.index.is_empty());
+        (5..4096).for_each(|n| _ = tuples.insert(n));
+        assert_eq!(places(&tuples.index), RECENT_MOST);
+        assert!(tuples.recall(4095).is_some());
+        let _ = tuples.insert(4096);
+        assert!(tuples.recall(4095).is_some(), "the largest cache does not lose what it has when the index grows");
+        (4097..100_000).for_each(|n| _ = tuples.insert(n));
+        // A slot and a control byte for each of 2^17 buckets, and the cache.
+        let least = (1 << 17) * 5 + 4 * RECENT_MOST;
+        assert!((least..least + 1024).contains(&tuples.index.footprint()), "{} bytes", tuples.index.footprint());
+    }
+
+    #[test]
+    fn an_index_shrinks_when_less_than_a_quarter_of_it_is_in_use() {
+        let mut tuples = Tuples::new();
+        let slots: Vec<u32> = (0..29).map(|n| tuples.insert(n)).collect();
+        let capacity = tuples.index.slots.capacity();
+        let mut shrunk = |left: usize, from: usize| {
+            slots[left..from].iter().for_each(|slot| _ = tuples.remove(*slot));
+            let Tuples { index, entries } = &mut tuples;
+            index.trim(|slot| entries[slot as usize].map(|(_, hash)| hash));
+            assert!(index.slots.capacity() >= 2 * left, "as many again have room");
+            assert_ne!(places(index), 0, "the cache is for those that are left");
+            index.slots.capacity()
+        };
+        assert_eq!(shrunk(capacity / 4, 29), capacity, "a quarter is in use");
+        assert!(shrunk(capacity / 4 - 1, capacity / 4) < capacity);
+    }
+
     #[test]
     fn an_index_that_has_shrunk_finds_what_is_left() {
         let mut tuples = Tuples::new();

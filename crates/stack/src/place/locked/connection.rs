@@ -9,7 +9,7 @@ use wire::FourTuple;
 
 use super::super::connection::{self, Connections};
 use super::super::pcb::{ConnectionLocks, LockPlan, SharedPcb};
-use super::super::{NewConnection, Site};
+use super::super::{NewConnection, Site, trim_slots};
 use super::Locked;
 use super::handlers::LockedHandler;
 use crate::account::Charge;
@@ -223,9 +223,7 @@ impl<P: Platform> SharedTable<P> {
 
     /// Gives back the memory that a peak has left behind.
     pub(super) fn trim(&mut self) {
-        let used = self.connections.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
-        self.connections.truncate(used);
-        self.connections.shrink_to(2 * used);
+        trim_slots(&mut self.connections);
         let SharedTable { index, connections, .. } = self;
         index.trim(|slot| connections.get(slot as usize)?.as_ref().map(|connection| connection.hash));
     }

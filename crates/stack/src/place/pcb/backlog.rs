@@ -180,6 +180,20 @@ mod tests {
     }
 
     #[test]
+    fn an_empty_backlog_keeps_memory_for_few_entries() {
+        let value = Backlogged::<Vec<u32>, u32, Real>::new(LockKind::Blocking, Vec::new());
+        std::thread::scope(|scope| {
+            let owner = value.own();
+            let left = scope.spawn(|| (0..100).all(|work| value.admit(0, 0, || work) == Admittance::Left));
+            assert!(left.join().expect("it ends well"));
+            assert!(value.gate.lock().backlog.capacity() >= 100);
+            drain(owner);
+        });
+        assert!((1..=KEPT).contains(&value.gate.lock().backlog.capacity()));
+        assert_eq!(value.into_inner(), (0..100).collect::<Vec<_>>());
+    }
+
+    #[test]
     fn an_owner_that_panics_leaves_the_rest_to_the_next() {
         let value = Backlogged::<Vec<u32>, u32, Real>::new(LockKind::Blocking, Vec::new());
         std::thread::scope(|scope| {
