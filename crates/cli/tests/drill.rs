@@ -52,7 +52,7 @@ fn wrong_use_is_told_before_anything_runs() {
             &["none.pkt"][..],
             "there is no none.pkt: name a script, which ends in .pkt, or a directory that contains some",
         ),
-        (&["good.pkt", "empty"], "there is no script in empty: their names end in .pkt"),
+        (&["good.pkt", "empty"], "there is no script in empty: names of scripts end in .pkt"),
         (&["good.pkt", "--arch", "cray"], "unknown architecture"),
         (
             &["good.pkt", "--sysctl", "tcp_sack"],

@@ -219,7 +219,7 @@ pub(crate) mod tests {
         let text = fs::read_to_string(&path).unwrap();
         fs::write(&path, text.repeat(2)).unwrap();
         let said = Store::open(directory.path()).unwrap_err().to_string();
-        assert!(said.contains("line 2: x, 6 connections, seed 1 is there already"), "{said}");
+        assert!(said.contains("line 2: x, 6 connections, seed 1 exists already"), "{said}");
     }
 
     #[test]
