@@ -50,7 +50,7 @@ impl<P: Platform> RxDoorbell<P> {
     /// Wakes the receiver if it has announced that it sleeps. The caller has a light fence between its pushes and this.
     fn ring(&self) {
         if self.sleeping.load(Ordering::Relaxed) && self.sleeping.swap(false, Ordering::AcqRel) {
-            self.parker.unpark();
+            self.parker.ring();
         }
     }
 }

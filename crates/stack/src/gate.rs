@@ -187,6 +187,7 @@ impl<P: Platform> Gate<P> {
     #[inline(never)]
     fn wait_outside(&self, here: &GatePresence<P>) {
         loop {
+            sync::lock_order::assert_only_users_held::<P>("waiting outside the gate");
             here.0.store(0, Ordering::Release);
             let step = self.step.load(Ordering::Acquire);
             if step != OPEN {
@@ -248,6 +249,7 @@ impl<P: Platform> Gate<P> {
                 RESTING => rest(),
                 _ => {}
             }
+            sync::lock_order::assert_only_users_held::<P>("waiting outside the gate");
             here.0.store(0, Ordering::Release);
             P::futex_wait(&self.step, step, None);
             here.0.store(DRIVER | 1, Ordering::Relaxed);

@@ -10,7 +10,7 @@ use stack::socket::TcpSocket;
 use std::sync::Arc;
 use std::time::Duration;
 use sync::{Object, Step};
-use testbed::counting::{Charged, Counting, charged};
+use testbed::counting::{Charged, Counting, Spent, charged, loads, spent};
 use testbed::frames::{self, Ends, ISS, Segment, tcp_of};
 use testbed::node::{Node, NodeConfig, received, send};
 use wire::tcp::TcpFlags;
@@ -132,5 +132,45 @@ fn what_a_call_sends_is_counted_by_segments(arch: Architecture) {
         // Read once from the user, and once when it goes to the device.
         assert!(wrote.bytes(Object::Payload) >= 4000, "{wrote:?}");
         assert!(wrote.bytes(Object::Buffer) >= segments * 54, "{wrote:?}");
+    }
+}
+
+/// The cost of a data segment, a read and an answer on one connection.
+fn cost_among(others: u16, arch: Architecture, ends: Ends) -> (Charged, Spent, u64) {
+    let (mut node, socket, ack) = connected(arch, ends);
+    let listener = node.listen(PORT + 1, usize::from(others));
+    for port in 3000..3000 + others {
+        let answers = node.exchange(&Segment::syn(port, PORT + 1).frame_over(ends));
+        let ack = tcp_of(&answers[0]).expect("a SYN-ACK").0.seq.0.wrapping_add(1);
+        node.exchange(&Segment::ack((port, PORT + 1), ISS.wrapping_add(1), ack).frame_over(ends));
+    }
+    assert_eq!(node.stack.stats().connections, usize::from(others) + 1);
+    // The first of each makes what stays.
+    let mut round = |at: u32| {
+        node.put(&data(4 * at, ack.wrapping_add(6 * at), b"data").frame_over(ends));
+        let work = || {
+            node.driver.poll();
+            assert_eq!(
+                received(node.call(&socket, Call::Receive(tcp::Receive { max: 100 }))).expect("data").0,
+                b"data"
+            );
+            assert!(matches!(node.call(&socket, send(b"answer")), Reply::Sent(Ok(_))));
+        };
+        let (((_, charged), spent), loads) = loads(|| spent(|| charged(work)));
+        node.settle();
+        (charged, spent, loads)
+    };
+    (0..4).for_each(|at| _ = round(at));
+    let cost = round(4);
+    drop(listener);
+    cost
+}
+
+/// No data path looks at other connections: the stack reports the same work and the same memory, takes the same locks and
+/// loads as many atomics whether there are two other connections or two hundred.
+#[every_arch]
+fn a_segment_and_its_answer_cost_the_same_among_many_connections(arch: Architecture) {
+    for ends in Ends::BOTH_FAMILIES {
+        assert_eq!(cost_among(2, arch, ends), cost_among(200, arch, ends), "{ends:?}");
     }
 }

@@ -309,3 +309,75 @@ fn a_neighbour_that_does_not_exist_is_reported() {
     assert!(counters.get(Counter::NeighboursFailed) >= 1 && counters.dropped(DropReason::NeighbourUnresolved) >= 1);
     drop(socket);
 }
+
+/// Counted for every frame of a kind, whatever becomes of it.
+const ON_THE_WAY: [Counter; 6] = [
+    Counter::FramesIn,
+    Counter::RxBatches,
+    Counter::PacketsIn,
+    Counter::SegmentsIn,
+    Counter::ChecksumsVerified,
+    Counter::ChecksumsOffloaded,
+];
+
+/// What was counted beside [`ON_THE_WAY`]: that something was done with a frame, or the reason why it was dropped.
+fn fates(node: &Node<Real>) -> u64 {
+    let counters = node.stack.stats().counters + node.driver.counters().snapshot();
+    let done = counters.counters().filter(|(counter, _)| !ON_THE_WAY.contains(counter)).map(|(_, count)| count);
+    done.sum::<u64>() + counters.dropped_total()
+}
+
+/// Frames of every kind, whole and with damage anywhere: each is counted for what was done with it, or as a drop with its
+/// reason.
+#[every_arch]
+fn no_frame_disappears_without_a_count(arch: Architecture) {
+    let mut node = node(arch);
+    node.exchange(&frames::neighbour_solicitation());
+    let _listener = node.listen(80, 8);
+    let _socket = node.stack.bind_udp("[::]:53".parse().expect("an address")).expect("a free port");
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut below = move |n: usize| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        (random >> 33) as usize % n
+    };
+    for ends in Ends::BOTH_FAMILIES {
+        let answers = node.exchange(&Segment::syn(2000, 80).frame_over(ends));
+        let next = tcp_of(&answers[0]).expect("a SYN-ACK").0.seq.0.wrapping_add(1);
+        node.exchange(&Segment::data((2000, 80), 0, next, &[]).frame_over(ends));
+        let v6 = ends.src.is_ipv6();
+        let whole = [
+            Segment::data((2000, 80), 0, next, b"in order").frame_over(ends),
+            Segment::data((2000, 80), 1 << 20, next, b"beyond the window").frame_over(ends),
+            Segment::data((2001, 80), 0, 1, b"no connection").frame_over(ends),
+            Segment::syn(2002, 80).frame_over(ends),
+            Datagram::new(2000, 53, b"a query").frame_over(ends),
+            Datagram::new(2000, 54, b"no socket").frame_over(ends),
+            ends.bytes(frames::Icmp::echo_request(v6, b"ping")),
+            ends.bytes(Payload::Other(200, b"no protocol of ours")),
+            frames::arp_request(),
+            frames::neighbour_solicitation(),
+        ];
+        for round in 0..600 {
+            let mut frame = whole[below(whole.len())].clone();
+            match round % 4 {
+                0 => {}
+                1 => frame.truncate(below(frame.len())),
+                _ => (0..=below(3)).for_each(|_| {
+                    let at = below(frame.len());
+                    frame[at] ^= 1 << below(8);
+                }),
+            }
+            if frame.len() < 14 {
+                continue;
+            }
+            // Errors and resets have limits in time.
+            node.clock.advance(Duration::from_millis(10));
+            node.settle();
+            let before = fates(&node);
+            node.exchange(&frame);
+            assert!(fates(&node) > before, "{arch}, round {round}: nothing was counted for {frame:02x?}");
+        }
+    }
+}

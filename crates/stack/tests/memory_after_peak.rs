@@ -1,12 +1,15 @@
 //! The memory of a stack, counted by the program's allocator, in a process of its own: the memory of a peak is returned
 //! after it, and a limit for the buffers of all connections (`tcp_mem`) bounds the memory of the whole program under
-//! slow readers.
+//! slow readers. Data that arrives in order allocates nothing.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use dev::{Capabilities, Device, QueuePair, RxQueue, WaitOutcome, Wake};
 use every_arch::every_arch;
 use pktbuf::PktBuf;
 use stack::Architecture;
@@ -20,12 +23,19 @@ use testbed::node::{Node, NodeConfig};
 static HELD: AtomicUsize = AtomicUsize::new(0);
 static MOST: AtomicUsize = AtomicUsize::new(0);
 
-/// The system's allocator. Counts the bytes that the program holds, and the most that it held since [`held`].
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The system's allocator. Counts the bytes that the program holds, the most that it held since [`held`], and the
+/// allocations of each thread.
 struct Counting;
 
-// SAFETY: every call is forwarded unchanged to the system's allocator; counting touches only two integers.
+// SAFETY: every call is forwarded unchanged to the system's allocator; counting touches only integers.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // A thread that ends has none any more.
+        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
         MOST.fetch_max(HELD.fetch_add(layout.size(), Relaxed) + layout.size(), Relaxed);
         // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`, which is that of `System`.
         unsafe { System.alloc(layout) }
@@ -210,5 +220,90 @@ fn slow_readers_keep_to_the_limit_and_leave_nothing(arch: Architecture) {
         let left = held().saturating_sub(before);
         assert!(left <= least(&node), "{arch}: {left} of {most} bytes are left");
         assert_eq!(node.exchange(&Segment::syn(501, PORT).frame_over(ends)).len(), 1, "and new clients are welcome");
+    }
+}
+
+/// Addresses of the frames that the device has brought.
+type Brought = Arc<Mutex<Vec<Range<usize>>>>;
+
+/// A device that notes where its frames are.
+struct Noting(Box<dyn Device>, Brought);
+
+impl Device for Noting {
+    fn capabilities(&self) -> &Capabilities {
+        self.0.capabilities()
+    }
+    fn take_queues(&mut self) -> Vec<QueuePair> {
+        let noting = |QueuePair { rx, tx }| QueuePair { rx: Box::new(NotingRx(rx, self.1.clone())), tx };
+        self.0.take_queues().into_iter().map(noting).collect()
+    }
+}
+
+struct NotingRx(Box<dyn RxQueue>, Brought);
+
+impl RxQueue for NotingRx {
+    fn receive(&mut self, batch: &mut Vec<PktBuf>, max: usize) -> usize {
+        let (before, count) = (batch.len(), self.0.receive(batch, max));
+        let places = batch[before..].iter().map(|frame| frame.as_ptr().addr()..frame.as_ptr().addr() + frame.len());
+        self.1.lock().unwrap().extend(places);
+        count
+    }
+    fn wait(&mut self, timeout: Option<Duration>) -> WaitOutcome {
+        self.0.wait(timeout)
+    }
+    fn waker(&self) -> Arc<dyn Wake> {
+        self.0.waker()
+    }
+}
+
+/// Rounds of two segments and a read. The first half makes queues and magazines that stay.
+const ROUNDS: u32 = 80;
+
+/// Nothing is allocated for a segment in order, and the user is given the very bytes that the device has brought, so that
+/// the only copy is the user's.
+#[every_arch(except(connp_t, connp_t_spsc, conn_thread_2, layer, squeue_fill))]
+fn data_in_order_is_neither_allocated_for_nor_copied(arch: Architecture) {
+    data_in_order(arch, 0);
+}
+
+/// What waits in a queue for the owner of the connection costs one allocation for a batch and its read.
+#[every_arch(only(connp_t, connp_t_spsc, conn_thread_2, layer, squeue_fill))]
+fn data_in_order_for_an_owner_costs_an_allocation_a_batch(arch: Architecture) {
+    data_in_order(arch, u64::from(ROUNDS / 2));
+}
+
+/// The allocations of the last half of the rounds are at most so many.
+fn data_in_order(arch: Architecture, most: u64) {
+    let _turn = turn();
+    for ends in Ends::BOTH_FAMILIES {
+        let brought = Brought::new(Mutex::new(Vec::with_capacity(1000)));
+        let mut node = Node::<Real>::with_device(NodeConfig::new(arch), |near| Box::new(Noting(near, brought.clone())));
+        node.exchange(&frames::arp_request());
+        node.exchange(&frames::neighbour_solicitation());
+        let listener = node.listen(PORT, 8);
+        let peer = open(&mut node, &listener, ends, 2000, 1000);
+        let mut during = 0;
+        for round in 0..ROUNDS {
+            let at = |n: u32| 1000 * (2 * round + n);
+            for n in 0..2 {
+                node.put(&Segment::data((2000, PORT), at(n), peer.next, &[n as u8; 1000]).frame_over(ends));
+            }
+            brought.lock().unwrap().clear();
+            let before = ALLOCATIONS.get();
+            while node.driver.poll() != 0 || !node.stack.is_quiescent() {}
+            let reply = node.call(&peer.socket, Call::Receive(tcp::Receive { max: 2000 }));
+            let allocations = ALLOCATIONS.get() - before;
+            let Reply::Received(Ok(received)) = reply else { panic!("two segments have come") };
+            assert_eq!(received.data.iter().map(|data| data.len()).sum::<usize>(), 2000);
+            let places = brought.lock().unwrap();
+            for data in &received.data {
+                let address = data.as_ptr().addr();
+                assert!(places.iter().any(|frame| frame.contains(&address)), "the payload was copied");
+            }
+            drop((places, received));
+            node.settle();
+            during += if round < ROUNDS / 2 { 0 } else { allocations };
+        }
+        assert!(during <= most, "{arch}: {during} allocations for {ROUNDS} segments in order");
     }
 }

@@ -7,7 +7,7 @@
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Duration;
 
-use crate::{Atomic, Guard, Platform, Real, profile};
+use crate::{Atomic, Guard, Platform, Real, lock_order, profile};
 
 /// See the head of this file.
 pub struct Condvar<P: Platform = Real> {
@@ -49,6 +49,7 @@ impl<P: Platform> Condvar<P> {
         self.waiters.fetch_add(1, Relaxed);
         let epoch = self.epoch.load(Relaxed);
         drop(guard);
+        lock_order::assert_only_users_held::<P>("waiting for a condition");
         P::futex_wait(&self.epoch, epoch, timeout);
         self.waiters.fetch_sub(1, Relaxed);
         match index {

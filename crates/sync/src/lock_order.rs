@@ -123,6 +123,24 @@ pub fn assert_none_held<P: Platform>(what: &str) {
     }
 }
 
+/// Asserts that the calling thread holds no lock of the stack: none that comes after a user's own locks, up to
+/// [`LockClass::UserHandle`], in the order. Where users call, they may hold those. Nothing in release builds.
+///
+/// # Panics
+/// In debug builds, naming the innermost lock of the stack that is held, if there is one.
+#[inline(always)]
+pub fn assert_only_users_held<P: Platform>(what: &str) {
+    if cfg!(debug_assertions) && !model_is_over::<P>() {
+        P::with_held(|held| {
+            let of_the_stack = |&&(class, _): &&(LockClass, LockIndex)| class > LockClass::UserHandle;
+            let innermost = held.0.borrow().iter().rfind(of_the_stack).copied();
+            if let Some((class, _)) = innermost {
+                panic!("lock order: `{class}` is held while {what}; release it first");
+            }
+        });
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

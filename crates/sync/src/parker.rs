@@ -55,7 +55,17 @@ impl<P: Platform> Parker<P> {
     }
 
     /// Gives the permit, waking the owner if it sleeps. Permits do not add up. Returns whether it had to be woken.
+    ///
+    /// # Panics
+    /// In debug builds, if the thread holds a lock of the stack (invariant G4).
     pub fn unpark(&self) -> bool {
+        lock_order::assert_only_users_held::<P>("waking a thread");
+        self.ring()
+    }
+
+    /// [`unpark`](Self::unpark) by a device, as a network interface raises an interrupt: frames are handed to a device
+    /// inside the guards that order them, and it is the device that wakes their receiver.
+    pub fn ring(&self) -> bool {
         let asleep = self.word.swap(PERMIT, AcqRel) == ASLEEP;
         if asleep {
             P::futex_wake(&self.word, 1);

@@ -101,6 +101,26 @@ fn nobody_sleeps_holding_a_lock() {
     assert!(refusal(|| assert_none_held::<Real>("copying")).contains("copying"));
 }
 
+/// Users may hold locks of their own where they call.
+#[test]
+fn nobody_is_woken_under_a_lock_of_the_stack_but_by_a_device() {
+    let parker = Parker::<Real>::new();
+    let (user, queue) = (lock(LockClass::UserHandle), lock(LockClass::AcceptQueue));
+    let _users = user.lock();
+    parker.unpark();
+    let _held = queue.lock();
+    assert!(refusal(|| _ = parker.unpark()).contains("accept-queue"));
+    parker.ring();
+}
+
+#[test]
+fn nobody_waits_for_a_condition_holding_another_lock_of_the_stack() {
+    let (group, mailbox, condvar) = (lock(LockClass::Group), lock(LockClass::Handoff), Condvar::<Real>::new());
+    let _held = group.lock();
+    let wait = || _ = condvar.wait_timeout(mailbox.lock(), std::time::Duration::from_nanos(1));
+    assert!(refusal(wait).contains("group"));
+}
+
 #[test]
 fn a_condvar_gives_its_lock_back_and_takes_it_with_its_index() {
     let (a, condvar) = (lock(LockClass::Group), Condvar::<Real>::new());

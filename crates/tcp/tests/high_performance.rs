@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::time::Duration;
+
 use observe::{Counter, DropReason};
 use support::endpoint::Setup;
 use support::ms;
@@ -34,6 +36,35 @@ fn echoed(t: &mut Script) -> u32 {
     assert_eq!(lines.len(), 1, "{lines:?}");
     let echo = lines[0].split("<TS ").nth(1).and_then(|option| option.split([' ', '>', ',']).nth(1));
     echo.and_then(|echo| echo.parse().ok()).unwrap_or_else(|| panic!("no echo in {lines:?}"))
+}
+
+/// The timestamp of the only segment sent since the last call.
+#[track_caller]
+fn stamped(t: &mut Script) -> u32 {
+    let lines = t.take();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    let stamp = lines[0].split("<TS ").nth(1).and_then(|option| option.split(' ').next());
+    stamp.and_then(|stamp| stamp.parse().ok()).unwrap_or_else(|| panic!("no timestamp in {lines:?}"))
+}
+
+/// Two threads, whose batches are of different age, use a connection in turn: the clock that its peer sees never goes back.
+#[test]
+fn timestamps_do_not_go_back_with_the_time_of_an_older_batch() {
+    let mut t = Script::connected(Setup::default(), |syn| syn.ts(100, 1000));
+    let (older, mut last) = (t.now, 0);
+    for step in 1..20 {
+        t.now = older + Duration::from_millis(50 * step);
+        t.send(10);
+        let newer = stamped(&mut t);
+        assert!(newer > last, "{newer} follows {last}");
+        t.now = older + Duration::from_millis(7 * step);
+        t.inject(peer("P.").seq(1 + 10 * (step as u32 - 1)).len(10).ack(1 + 10 * step as u32).ts(100, newer));
+        // What is sent at the older time.
+        for line in t.take() {
+            assert!(line.contains(&format!("<TS {newer} ")), "{line} follows {newer}");
+        }
+        last = newer;
+    }
 }
 
 //= https://www.rfc-editor.org/rfc/rfc7323#section-2.2

@@ -4,7 +4,7 @@
 //! It also notes which cache lines a thread writes ([`written`]), of the platform's atomics.
 //!
 //! Counts operations on the platform's atomics: an exchange, a compare-and-exchange and a fetch-and-modify count as one
-//! each; loads, stores and fences do not count. Other atomics, such as the count in an `Arc`, are not included.
+//! each; stores and fences do not count, and loads are counted by themselves ([`loads`]). Other atomics, such as the count in an `Arc`, are not included.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -20,6 +20,7 @@ const LINE: usize = 64;
 thread_local! {
     static WRITTEN: RefCell<Option<BTreeSet<usize>>> = const { RefCell::new(None) };
     static READ_MODIFY_WRITES: Cell<u64> = const { Cell::new(0) };
+    static LOADS: Cell<u64> = const { Cell::new(0) };
     static WORK: Cell<[usize; Step::ALL.len()]> = const { Cell::new([0; Step::ALL.len()]) };
     static TOUCHED: Cell<[usize; Object::ALL.len()]> = const { Cell::new([0; Object::ALL.len()]) };
 }
@@ -49,11 +50,19 @@ pub fn written<R>(work: impl FnOnce() -> R) -> (R, BTreeSet<usize>) {
     (result, WRITTEN.replace(outer).unwrap_or_default())
 }
 
+/// How often `work` loads one of the platform's atomics on the calling thread.
+pub fn loads<R>(work: impl FnOnce() -> R) -> (R, u64) {
+    let before = LOADS.get();
+    let result = work();
+    (result, LOADS.get() - before)
+}
+
 impl<T: Copy + PartialEq, A: Atomic<T>> Atomic<T> for Counted<A> {
     fn new(value: T) -> Self {
         Counted(A::new(value))
     }
     fn load(&self, order: Ordering) -> T {
+        LOADS.set(LOADS.get() + 1);
         self.0.load(order)
     }
     fn store(&self, value: T, order: Ordering) {

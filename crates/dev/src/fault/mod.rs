@@ -279,7 +279,7 @@ impl<P: Platform> FaultShared<P> {
     /// Ends the receive queue's sleep, on the parker or the wrapped queue.
     fn wake_receiver(&self) {
         self.waker.wake();
-        self.parker.unpark();
+        self.parker.ring();
     }
 }
 

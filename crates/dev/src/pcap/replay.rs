@@ -180,7 +180,7 @@ struct ReplayWake<P: Platform> {
 impl<P: Platform> Wake for ReplayWake<P> {
     fn wake(&self) {
         self.woken.store(true, std::sync::atomic::Ordering::Release);
-        self.parker.unpark();
+        self.parker.ring();
     }
 }
 

@@ -1,5 +1,6 @@
 //! The linked pair.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dev::coalesce::coalesce;
@@ -362,6 +363,44 @@ fn what_is_coalesced_and_split_again_is_what_was_sent() {
         assert_eq!(build::parts(&piece), build::parts(bytes));
     }
     assert!(splitter.next_piece().is_none());
+}
+
+/// More receivers than a word has bits sleep at once. Each is woken by the frame for its queue, which one flush announces
+/// with all others.
+#[test]
+fn seventy_sleeping_receivers_are_woken_each_by_its_frame() {
+    const QUEUES: usize = 70;
+    static ABOUT_TO_SLEEP: AtomicUsize = AtomicUsize::new(0);
+    let (mut a, mut b) = pair::<Real>(MemConfig { queues: QUEUES, ..MemConfig::default() });
+    let rss = Rss::new(&SYMMETRIC_KEY, QUEUES);
+    let mut sender = a.take_queues().swap_remove(0);
+    let receivers: Vec<_> = b
+        .take_queues()
+        .into_iter()
+        .map(|mut queue| {
+            std::thread::spawn(move || {
+                ABOUT_TO_SLEEP.fetch_add(1, Ordering::Relaxed);
+                // A lost wake-up shows as a wait that ends only by its long timeout.
+                assert_eq!(queue.rx.wait(Some(HANG)), WaitOutcome::Ready);
+                assert_eq!(drain(&mut queue).len(), 1);
+            })
+        })
+        .collect();
+    while ABOUT_TO_SLEEP.load(Ordering::Relaxed) < QUEUES {
+        std::thread::yield_now();
+    }
+    let mut served = [false; QUEUES];
+    for frame in (1000..).map(|port| build::data(Flow::v4(port), 1, b"x")) {
+        let queue = rss.queue(rss.hash_bytes(&frame));
+        if !std::mem::replace(&mut served[queue], true) {
+            sender.tx.transmit(frame).expect("room");
+        }
+        if served.iter().all(|served| *served) {
+            break;
+        }
+    }
+    sender.tx.flush();
+    receivers.into_iter().for_each(|receiver| receiver.join().expect("it was woken"));
 }
 
 #[test]

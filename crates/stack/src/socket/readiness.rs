@@ -253,6 +253,7 @@ impl<P: Platform> ReadyState<P> {
 
     #[cold]
     fn wake(&self) {
+        sync::lock_order::assert_only_users_held::<P>("waking the users of a socket");
         self.word.fetch_and(!WAITING, Ordering::AcqRel);
         P::futex_wake(&self.word, u32::MAX);
     }
@@ -350,6 +351,7 @@ impl<P: Platform> ReadyState<P> {
             if self.level_behind(word).intersects(wanted) {
                 continue;
             }
+            sync::lock_order::assert_only_users_held::<P>("waiting for a socket");
             P::futex_wait(&self.word, advertised, left);
         }
     }
