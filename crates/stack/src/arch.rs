@@ -21,6 +21,7 @@ pub mod netisr;
 pub mod owned_cells;
 pub mod polled;
 pub mod ready_queues;
+pub mod registered;
 pub mod running;
 pub mod select;
 pub mod shared_nothing;

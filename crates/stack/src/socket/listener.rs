@@ -263,6 +263,11 @@ impl<P: Platform> ListenerShared<P> {
         std::mem::take(&mut queue.established).into()
     }
 
+    /// Whether it has been closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.queue.lock().closed
+    }
+
     /// Handshakes in progress, and connections waiting to be accepted.
     pub fn occupancy(&self) -> (usize, usize) {
         (self.half_open.load(Ordering::Relaxed), self.waiting.load(Ordering::Relaxed))
