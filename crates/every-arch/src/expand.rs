@@ -3,7 +3,7 @@
 
 use proc_macro::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 
-use crate::architectures::{architectures, identifier};
+use crate::architectures::{also_in, architectures, identifier, program};
 use crate::function::{Error, Function};
 
 pub fn expand(arguments: TokenStream, item: TokenStream) -> Result<TokenStream, Error> {
@@ -11,7 +11,10 @@ pub fn expand(arguments: TokenStream, item: TokenStream) -> Result<TokenStream, 
     let function = Function::parse(item)?;
     let mut tests: TokenStream = quote("#[allow(unused_imports)] use super::*;");
     for arch in architectures().filter(|arch| chosen.contains(&identifier(arch))) {
-        tests.extend(test(&function, &identifier(arch), arch));
+        tests.extend(test(&function, &identifier(arch), arch, ""));
+    }
+    for arch in also_in(&program()).filter(|arch| chosen.contains(&identifier(arch))) {
+        tests.extend(test(&function, &identifier(arch), arch, "crate::register_architectures();"));
     }
     let mut output = function.item;
     output.extend(quote("#[cfg(test)] mod"));
@@ -19,9 +22,10 @@ pub fn expand(arguments: TokenStream, item: TokenStream) -> Result<TokenStream, 
     Ok(output)
 }
 
-/// `#[test] pub(super) fn identifier() -> Type { super::name("arch".parse().expect("..")) }`
-fn test(function: &Function, identifier: &str, arch: &str) -> TokenStream {
-    let mut body = quote("super::");
+/// `#[test] pub(super) fn identifier() -> Type { before; super::name("arch".parse().expect("..")) }`
+fn test(function: &Function, identifier: &str, arch: &str, before: &str) -> TokenStream {
+    let mut body = quote(before);
+    body.extend(quote("super::"));
     // The function's own span: an error in its signature is shown there.
     body.extend([TokenTree::Ident(function.name.clone())]);
     let refused = format!("the plan {arch:?} of `#[every_arch]` is one that stack::arch::select knows");
@@ -40,7 +44,7 @@ fn quote(source: &str) -> TokenStream {
 
 /// Identifiers of the architectures selected by the attribute's arguments.
 fn choose(arguments: TokenStream) -> Result<Vec<String>, Error> {
-    let all = || architectures().map(identifier);
+    let all = || architectures().map(identifier).chain(also_in(&program()).map(identifier).collect::<Vec<_>>());
     let arguments: Vec<TokenTree> = arguments.into_iter().collect();
     match &arguments[..] {
         [] => Ok(all().collect()),
@@ -62,14 +66,16 @@ fn usage(at: Span) -> Error {
 }
 
 fn identifiers(list: &Group) -> Result<Vec<String>, Error> {
-    let known = |name: &Ident| architectures().any(|arch| name.to_string() == identifier(arch));
+    let also: Vec<&str> = also_in(&program()).collect();
+    let all = || architectures().chain(also.iter().copied());
+    let known = |name: &Ident| all().any(|arch| name.to_string() == identifier(arch));
     let mut names = Vec::new();
     for token in list.stream() {
         match token {
             TokenTree::Ident(name) if known(&name) => names.push(name.to_string()),
             TokenTree::Punct(comma) if comma.as_char() == ',' => {}
             other => {
-                let known: Vec<_> = architectures().map(identifier).collect();
+                let known: Vec<_> = all().map(identifier).collect();
                 return Err(Error::new(other.span(), format!("no plan {other}; there are {}", known.join(", "))));
             }
         }

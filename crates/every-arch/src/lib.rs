@@ -40,6 +40,9 @@ use proc_macro::TokenStream;
 /// }
 /// ```
 ///
+/// An architecture that is in no list is covered in the test programs that `also.txt` names, which have a function
+/// `register_architectures` at their root.
+///
 /// A function without the argument, or with more, is refused:
 ///
 /// ```compile_fail

@@ -29,6 +29,21 @@ fn the_page_is_what_the_code_does() {
 }
 
 /// A new family has a page with a picture, or this fails.
+const BEGIN: &str = "# Recorded: written by UPDATE_SNAPSHOTS=1 cargo test -p heddle --test walkthrough\n";
+const END: &str = "# End of recorded.\n";
+
+/// The locks of one send are those of the paper's figure, in its order, and its page shows them.
+#[test]
+#[cfg(debug_assertions)]
+fn figure_4_of_willmann_is_what_the_code_does() {
+    assert!(walk::figure4::in_the_papers_order(), "{}", walk::figure4::text());
+    compare("../crates/paper/papers/willmann.toml", |present| {
+        let parts = present.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
+        let (before, after) = parts.expect("the file has both markers");
+        format!("{before}{BEGIN}{}{END}{after}", walk::figure4::toml())
+    });
+}
+
 #[test]
 #[cfg(debug_assertions)]
 fn every_family_has_its_page_picture_and_costs() {

@@ -338,6 +338,14 @@ impl RouteTable {
         }
     }
 
+    /// The row that [`RouteTable::lookup`] follows for `destination`.
+    pub fn row_for(&self, destination: IpAddr) -> Option<RouteEntry> {
+        match destination {
+            IpAddr::V4(d) => self.v4.lookup(d.to_bits()).copied().map(RouteRow::<u32>::stated),
+            IpAddr::V6(d) => self.v6.lookup(d.to_bits()).copied().map(RouteRow::<u128>::stated),
+        }
+    }
+
     /// Every row, IPv4 first, longest prefix first.
     pub fn routes(&self) -> impl Iterator<Item = RouteEntry> + '_ {
         let v4 = self.v4.rows.iter().map(|r| RouteRow::<u32>::stated(*r));

@@ -12,6 +12,8 @@ use core::iter;
 use core::ops::{Add, AddAssign, Sub, SubAssign};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use sync::Atomic;
+
 use crate::DropReason;
 
 declare! {
@@ -213,7 +215,7 @@ impl Counters {
         if self.shared {
             word.fetch_add(n, Relaxed);
         } else {
-            word.store(word.load(Relaxed).wrapping_add(n), Relaxed);
+            add_in_two_steps(word, n);
         }
     }
 
@@ -270,6 +272,15 @@ impl Counters {
         }
         total
     }
+}
+
+/// Adds by a load and a store: exact while one thread at a time counts in the word. Of two that do so at once, the count of
+/// one may be lost. Atomic operations all the same, so that it is no data race.
+///
+/// Generic, so that models run it.
+#[inline(always)]
+pub fn add_in_two_steps(word: &impl Atomic<u64>, n: u64) {
+    word.store(word.load(Relaxed).wrapping_add(n), Relaxed);
 }
 
 impl Default for Counters {

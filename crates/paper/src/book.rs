@@ -186,6 +186,9 @@ mod tests {
             let page = render(&paper, &store, &host);
             assert!(!page.contains("<svg"), "{}: nothing was measured", paper.id);
             assert!(page.contains("not measured") || paper.claims.is_empty());
+            let sequences = paper.figures.iter().filter(|figure| figure.sequence.is_some()).count();
+            assert_eq!(page.matches("Step by step, recorded under ").count(), sequences);
+            assert_eq!(page.contains("<td style=\"text-align:left\">route hash table, acquired</td>"), sequences > 0);
             assert_eq!(page.matches("Missing: ").count(), paper.figures.iter().filter(|f| f.missing.is_some()).count());
         }
     }

@@ -159,6 +159,8 @@ pub struct Figure {
     rows: BTreeMap<String, Vec<f64>>,
     /// Numbers of the paper that nothing here measures, as a table of text.
     pub stated: Option<Stated>,
+    /// What the paper shows step by step, beside the same steps as a debug build recorded them.
+    pub sequence: Option<Sequence>,
     /// Why it cannot run on this host, if it runs on the simulated machine.
     pub host: Option<String>,
     /// The missing parts without which it cannot run at all.
@@ -193,6 +195,19 @@ pub struct Stated {
     /// Rows, with as many cells.
     #[serde(rename = "row")]
     pub rows: Vec<Vec<String>>,
+}
+
+/// Steps of the paper beside recorded ones. A test of the crate `heddle` records them and writes them into the file.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sequence {
+    /// The architecture under which they were recorded.
+    pub arch: String,
+    /// Titles of columns.
+    pub head: [String; 2],
+    /// The paper's step, and ours up to the same one.
+    #[serde(rename = "row")]
+    pub rows: Vec<[String; 2]>,
 }
 
 /// A claim that the paper's text makes.
@@ -361,8 +376,9 @@ impl Figure {
         if let Some(unknown) = self.subjects.iter().find(|name| paper.subject(name).is_none()) {
             return wrong(format!("there is no subject `{unknown}`"));
         }
-        if self.metric.is_none() != self.missing.is_some() {
-            return wrong("a figure has either a metric or a sentence on what is missing".to_owned());
+        let kinds = [self.metric.is_some(), self.sequence.is_some(), self.missing.is_some()];
+        if kinds.into_iter().filter(|is| *is).count() != 1 {
+            return wrong("a figure has a metric, or a sequence, or a sentence on what is missing".to_owned());
         }
         if self.metric.is_some() && (self.loads.is_empty() || self.subjects.is_empty()) {
             return wrong("it runs, but without subjects or loads".to_owned());
@@ -401,6 +417,9 @@ impl Figure {
 
     /// Why it does not run there; `None` if it does.
     pub fn reason_not_to_run(&self, on: Place) -> Option<&str> {
+        if self.sequence.is_some() {
+            return Some("recorded, not measured");
+        }
         self.missing.as_deref().or(if on == Place::Host { self.host.as_deref() } else { None })
     }
 }

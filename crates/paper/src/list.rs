@@ -23,6 +23,9 @@ pub fn text(selected: &[Selected<'_>]) -> String {
 
 /// The places where it can run, or the missing parts.
 pub fn runs(figure: &Figure) -> String {
+    if let Some(sequence) = &figure.sequence {
+        return format!("recorded under {}, not measured: shown with every run", sequence.arch);
+    }
     match (figure.reason_not_to_run(Place::Vsmp), figure.reason_not_to_run(Place::Host)) {
         (None, None) => "runs on vsmp and host".to_owned(),
         (None, Some(reason)) => format!("runs on vsmp; not on the host: {reason}"),
@@ -40,8 +43,9 @@ mod tests {
         let text = super::text(&Paper::select(&papers, &["all".to_owned()]).unwrap());
         for name in papers.iter().flat_map(Paper::names) {
             let line = text.lines().find(|line| line.split_whitespace().next() == Some(name.as_str())).unwrap();
-            assert!(line.contains("runs on vsmp") || line.contains("missing: "), "{line}");
+            assert!(["runs on vsmp", "missing: ", "recorded under"].iter().any(|words| line.contains(words)), "{line}");
         }
+        assert!(text.contains("recorded under msgp:1+coupled+routes"), "{text}");
         assert!(text.contains("willmann.fig2") && text.contains("runs on vsmp and host"));
     }
 }

@@ -23,6 +23,7 @@ pub mod owned_cells;
 mod passes_on;
 pub mod polled;
 pub mod ready_queues;
+pub mod registered;
 pub mod running;
 pub mod select;
 pub mod shared_nothing;

@@ -84,6 +84,8 @@ impl<P: Platform> BoundSockets<P> {
     /// Inserts or removes a replica. Both are idempotent.
     pub fn apply(&mut self, change: ControlRequest<P>) {
         match change {
+            // One that nobody waited for may come when its listener has closed.
+            ControlRequest::Listen(listener) if listener.is_closed() => {}
             ControlRequest::Listen(listener) => insert(&mut self.listeners, listener.local().port(), listener),
             ControlRequest::Unlisten(listener) => remove(&mut self.listeners, listener.local().port(), &listener),
             // A socket that is bound outlives devices and addresses.

@@ -75,7 +75,8 @@ pub mod udp_table;
 
 pub use addresses::Addressing;
 pub use arch::declaration::Properties;
-pub use arch::select::{ALL as ALL_ARCHITECTURES, Architecture, UnknownArchitecture};
+pub use arch::registered::NameTaken;
+pub use arch::select::{ALL as ALL_ARCHITECTURES, Architecture, UnknownArchitecture, register};
 pub use clock::{Clock, StoppableClock, VirtualClock};
 pub use containment::{Failure, FaultScope};
 pub use control::SetKnobError;

@@ -5,21 +5,33 @@
 //! generation, which makes caches stale. Any thread. The rules are in [`ip`].
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use ip::icmp::IcmpErrorKind;
 use ip::path_mtu::Estimate;
 use ip::{PathMtuTable, Route, RouteAttributes, RouteEntry, RouteName, RouteTable};
 use observe::Time;
-use sync::{Atomic, ClaimLock, LockClass, LockKind, Ordering, Platform};
+use sync::{Atomic, ClaimLock, Lock, LockClass, LockKind, Ordering, Platform, class};
 use tcp::ConnectionOptions;
 
 use crate::flow::Flow;
 use crate::links::Links;
 
+/// The routing table, with a lock for each route where packets take it ([`Routes::pass`]).
+struct LockedRoutes<P: Platform> {
+    rows: RouteTable,
+    /// By network and prefix length. A route has one once a packet has passed.
+    locks: HashMap<(IpAddr, u8), RouteLock<P>>,
+}
+
+/// The lock of a route, around the number of packets that it has carried.
+type RouteLock<P> = Arc<Lock<u64, P, class::Route>>;
+
 /// See the head of the file.
 pub struct Routes<P: Platform> {
-    table: ClaimLock<RouteTable, P>,
+    table: ClaimLock<LockedRoutes<P>, P>,
     /// Some route has path attributes.
     describes_paths: P::AtomicBool,
     /// Path MTUs that routers reported.
@@ -30,12 +42,31 @@ pub struct Routes<P: Platform> {
     generation: P::AtomicU32,
 }
 
+impl<P: Platform> LockedRoutes<P> {
+    /// The lock of the route to `destination`; `None`: there is no route.
+    fn lock_for(&mut self, destination: IpAddr) -> Option<RouteLock<P>> {
+        let route = self.rows.row_for(destination)?;
+        let new = || Arc::new(Lock::ordered(LockKind::Blocking, 0));
+        Some(self.locks.entry((route.network, route.prefix_len)).or_insert_with(new).clone())
+    }
+
+    /// Removes the locks of routes that have gone.
+    fn keep_locks_of_routes(&mut self) {
+        let rows = &self.rows;
+        self.locks.retain(|name, _| rows.routes().any(|row| (row.network, row.prefix_len) == *name));
+    }
+}
+
 impl<P: Platform> Routes<P> {
     /// These routes, and no known path MTU.
     pub(crate) fn new(table: RouteTable) -> Self {
         Routes {
             describes_paths: P::AtomicBool::new(table.has_attributes()),
-            table: ClaimLock::new(LockKind::Blocking, LockClass::Routes, table),
+            table: ClaimLock::new(
+                LockKind::Blocking,
+                LockClass::Routes,
+                LockedRoutes { rows: table, locks: HashMap::new() },
+            ),
             path_mtu: ClaimLock::new(LockKind::Blocking, LockClass::Neighbours, PathMtuTable::new()),
             knows_paths: P::AtomicBool::new(false),
             generation: P::AtomicU32::new(3),
@@ -75,7 +106,7 @@ impl<P: Platform> Routes<P> {
         if links.is_local(destination) {
             return Some((links.loopback(), destination));
         }
-        let hop = self.table.hold().lookup(destination);
+        let hop = self.table.hold().rows.lookup(destination);
         if destination.is_multicast() {
             // A group has no gateway. Without a route the first interface is used.
             return Some((hop.map_or(0, |hop| usize::from(hop.interface)), destination));
@@ -93,7 +124,7 @@ impl<P: Platform> Routes<P> {
     #[inline]
     fn attributes(&self, links: &Links<P>, destination: IpAddr) -> RouteAttributes {
         if self.describes_paths() && !links.is_local(destination) {
-            self.table.hold().attributes(destination)
+            self.table.hold().rows.attributes(destination)
         } else {
             RouteAttributes::NONE
         }
@@ -117,8 +148,11 @@ impl<P: Platform> Routes<P> {
     /// Changes the table of routes. Every cached route becomes invalid.
     pub(crate) fn change<R>(&self, change: impl FnOnce(&mut RouteTable) -> R) -> R {
         let mut table = self.table.hold();
-        let result = change(&mut table);
-        self.describes_paths.store(table.has_attributes(), Ordering::Relaxed);
+        let result = change(&mut table.rows);
+        self.describes_paths.store(table.rows.has_attributes(), Ordering::Relaxed);
+        if !table.locks.is_empty() {
+            table.keep_locks_of_routes();
+        }
         drop(table);
         self.invalidate();
         result
@@ -126,7 +160,20 @@ impl<P: Platform> Routes<P> {
 
     /// Reads the table of routes.
     pub(crate) fn look<R>(&self, look: impl FnOnce(&RouteTable) -> R) -> R {
-        look(&self.table.hold())
+        look(&self.table.hold().rows)
+    }
+
+    /// A packet to `destination` passes the table as in FreeBSD 7 (Willmann et al., figure 4): under the lock of the table its
+    /// route is found, the lock of the route is waited for with the table's held, and that is all. Connections have cached
+    /// their routes; this is the fault `+routes`.
+    #[cold]
+    pub(crate) fn pass(&self, destination: IpAddr) {
+        sync::walk::note(file!(), "looks up the route of a packet, as if nothing were cached");
+        let mut table = self.table.hold();
+        let Some(lock) = table.lock_for(destination) else { return };
+        let mut carried = lock.lock();
+        drop(table);
+        *carried += 1;
     }
 
     /// Records that the device of a port has vanished, or is back. Returns whether its interface has no device left; if

@@ -153,6 +153,11 @@ impl<P: Platform> Shared<P> {
         })
     }
 
+    /// The kind of the locks of cells and connections.
+    pub fn lock_kind(&self) -> LockKind {
+        self.lock_kind
+    }
+
     /// The kind of locks that threads share under every architecture.
     pub(crate) fn lock_kind_between_threads(&self) -> LockKind {
         between_threads::<P>(self.lock_kind)

@@ -17,6 +17,14 @@ use testbed::frames::{ISS, Segment, tcp_of};
 use testbed::node::{Node, NodeConfig, received, send};
 use wire::tcp::TcpFlags;
 
+#[path = "../examples/cpu_groups/architecture.rs"]
+mod cpu_groups;
+
+/// For `#[every_arch]`: the architectures that are declared outside the crate.
+fn register_architectures() {
+    stack::register::<Real, _>(&cpu_groups::DECLARATION, cpu_groups::new).expect("its name is its own");
+}
+
 const PORT: u16 = 80;
 /// Enough peers that some hash to each of the two cells, or to most of the many groups.
 const PEERS: std::ops::Range<u16> = 2000..2064;

@@ -110,6 +110,8 @@ lock_classes! {
     Timers = "timers",
     /// The routing table; looked up on output, with the connection held.
     Routes = "routes",
+    /// One route of the table, under an architecture with the fault `+routes`.
+    Route = "route",
     /// The neighbour table (ARP and ND).
     Neighbours = "neighbours",
     /// The cache of destinations for Fast Open.

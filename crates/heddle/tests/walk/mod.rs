@@ -1,5 +1,8 @@
 //! Records one received segment and one `write` through the stack, and renders both as text under several architectures.
 
+#[allow(dead_code, reason = "the example prints the page only")]
+pub mod figure4;
+
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Read, Write};
 
@@ -25,6 +28,12 @@ pub fn page() -> String {
         let _ = write!(page, "\n== {arch}: a data segment arrives ==\n{}", render(&received));
         let _ = write!(page, "\n== {arch}: write() of 100 bytes ==\n{}", render(&written));
     }
+    let _ = write!(page, "\n== {}: write() of 100 bytes ==\n{}", figure4::MSGP, render(&walk(figure4::MSGP).written));
+    let _ = write!(
+        page,
+        "\n== Willmann, Rixner and Cox (2006), figure 4: one send under MsgP, and the same write ==\n{}",
+        figure4::text()
+    );
     page
 }
 

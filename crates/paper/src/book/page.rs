@@ -12,7 +12,7 @@ use vsmp::preset::Origin;
 
 use super::figures::{self, Chart};
 use crate::claim::Verdict;
-use crate::data::{Axis, Paper, Stated};
+use crate::data::{Axis, Paper, Sequence, Stated};
 use crate::findings::{ClaimFindings, FigureFindings, Findings, Ours, Row, Side};
 use crate::list;
 use crate::point::{Place, Sample};
@@ -90,6 +90,7 @@ struct Section<'a> {
     missing: Option<&'a str>,
     charts: Vec<Chart>,
     stated: Option<&'a Stated>,
+    sequence: Option<&'a Sequence>,
     unit: &'static str,
     groups: bool,
     rows: Vec<Line>,
@@ -243,6 +244,7 @@ fn section<'a>(findings: &'a FigureFindings<'a>) -> Section<'a> {
         missing: figure.missing.as_deref(),
         charts: figures::of(findings),
         stated: figure.stated.as_ref(),
+        sequence: figure.sequence.as_ref(),
         unit: findings.unit,
         groups: figure.axis == Axis::Groups,
         rows: findings.rows.iter().map(line).collect(),

@@ -24,7 +24,7 @@ use super::declaration::{Declaration, Properties, TableRow, Variant};
 use super::msgp;
 use super::select::ThreadConfig;
 use crate::place::pcb::LockPlan;
-use crate::place::{Contents, TablePolicy};
+use crate::place::{Contents, Habits};
 use crate::shared::Shared;
 use crate::socket::HandlersRun;
 
@@ -41,6 +41,7 @@ pub const DECLARATION: Declaration<()> = Declaration {
     unlisted: &[],
     default: 0,
     numbers: None,
+    faults: &[],
     properties: Properties {
         single_thread: false,
         polling_thread_owns: false,
@@ -68,5 +69,5 @@ pub fn new<P: Platform>(
     staffing: ThreadConfig,
     contents: Box<Contents<P>>,
 ) -> Arc<dyn RunningArchitecture<P>> {
-    msgp::new(shared, (LockPlan::Backlog, TablePolicy::Dropped), staffing, contents)
+    msgp::new(shared, (LockPlan::Backlog, Habits::PLAIN), staffing, contents)
 }

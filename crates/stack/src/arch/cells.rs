@@ -96,6 +96,14 @@ pub trait Exclusion<P: Platform>: Send + Sync + 'static {
         Ok(())
     }
 
+    /// A new listener's replica is sent to this cell without waiting until it is there: a fault.
+    fn replicates_without_waiting(&self) -> bool {
+        false
+    }
+
+    /// The calling thread, which is in no cell, tells this one what concerns all of them. See [`OwnedCells::tell_all`].
+    fn hear(&self, _hub: &Hub<P>) {}
+
     /// Wakes the thread that uses the cell, after the calling thread has sent messages without announcing them.
     fn announce(&self) {}
 
@@ -293,6 +301,24 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
     }
 }
 
+impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
+    fn replicates_without_waiting(&self, index: usize, change: &ControlRequest<P>) -> bool {
+        matches!(change, ControlRequest::Listen(_)) && self.inner.cells[index].replicates_without_waiting()
+    }
+
+    /// Sends a replica without waiting until it is in its place.
+    #[cold]
+    fn send_replica(&self, index: usize, change: &ControlRequest<P>) {
+        let CellsInner { hub, cells, .. } = &*self.inner;
+        let mut message = CellMessage::Control(change.clone(), ReplySender::nobody());
+        while let Err(back) = cells[index].send(hub, message, true) {
+            message = back;
+            cells[index].assist(hub);
+            P::yield_now();
+        }
+    }
+}
+
 impl<P: Platform, E: Exclusion<P>> CellsInner<P, E> {
     /// The cells of the calling thread, by index.
     fn mine(&self) -> impl Iterator<Item = (usize, &E)> {
@@ -309,6 +335,10 @@ impl<P: Platform, E: Exclusion<P>> OwnedCells for CellsInner<P, E> {
         for (index, before) in before {
             self.cells[index].wait_at(before);
         }
+    }
+
+    fn tell_all(&self) {
+        self.cells.iter().for_each(|cell| cell.hear(&self.hub));
     }
 
     fn read_mail(&self) -> bool {
@@ -460,6 +490,10 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
         // Every cell has its replica before this returns, so no thread finds a stale listener afterwards.
         let forgotten = usize::from(P::makes(PlantedMistake::ForgottenReplica));
         for index in 0..self.inner.cells.len() - forgotten {
+            if index > 0 && self.replicates_without_waiting(index, &change) {
+                self.send_replica(index, &change);
+                continue;
+            }
             let now = self.inner.hub.shared.clock().now();
             if self.hold(index, |cell, deferred| cell.control(change.clone(), now, deferred)).is_none() {
                 self.ask(index, |asker| CellMessage::Control(change.clone(), asker));

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use sync::Platform;
 
 use super::RunningArchitecture;
-use super::connp_t::{self, QueueKind};
+use super::connp_t::{self, Owners, QueueKind};
 use super::declaration::{Declaration, NumericOption, Properties, TableRow, Variant};
 use super::select::ThreadConfig;
 use crate::place::Contents;
@@ -36,6 +36,7 @@ pub const DECLARATION: Declaration<usize> = Declaration {
     unlisted: &[],
     default: 0,
     numbers: Some(NumericOption { unit: "threads", least: 1, most: 256, parameter: usize::from }),
+    faults: &[],
     properties: Properties { complexity: 6, ..connp_t::DECLARATION.properties },
     rows: &[TableRow {
         names: "`conn-thread:N`",
@@ -54,5 +55,5 @@ pub fn new<P: Platform>(
     staffing: ThreadConfig,
     contents: Box<Contents<P>>,
 ) -> Arc<dyn RunningArchitecture<P>> {
-    connp_t::new(shared, QueueKind::Mutex, ThreadConfig { cpus: threads, ..staffing }, contents)
+    connp_t::new(shared, Owners::waiting(QueueKind::Mutex), ThreadConfig { cpus: threads, ..staffing }, contents)
 }

@@ -3,15 +3,22 @@
 //! Every entry into the stack classifies, takes exactly one group lock, does everything and releases it. Listeners are
 //! replicated into every group, in index order, one lock at a time. A group's next deadline is kept beside its lock, so
 //! that a tick takes no lock where nothing is due.
+//!
+//! # The fault `+lazy-broadcast`
+//! In the paper's kernel a timer told every group of the changes among half-open connections, whether or not the group had
+//! any connection (section 5.1), so that each time every group's lock was taken. Here a group is told how many half-open
+//! connections all groups have. The paper says neither what its groups were told nor how often; nothing depends on it here,
+//! and the cost is the point.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use observe::Time;
 use sync::{Atomic, Lock, LockClass, Ordering, Platform, Writers};
 
 use super::RunningArchitecture;
 use super::cells::{Cells, Exclusion, Hub};
-use super::declaration::{Declaration, NumericOption, Properties, TableRow, Variant};
+use super::declaration::{Declaration, NamedFault, NumericOption, Properties, TableRow, Variant};
 use super::select::ThreadConfig;
 use crate::connections::Upkeep;
 use crate::deferred::DeferredEffects;
@@ -19,21 +26,29 @@ use crate::place::{Cell, Contents};
 use crate::shared::Shared;
 use crate::socket::HandlersRun;
 
+/// From the first change among half-open connections to the broadcast: the period of BSD's slow timer.
+const LAZINESS: Duration = Duration::from_millis(500);
+
 const ABOUT: &str = "groups of connections, one lock each";
 
 /// The declaration of this architecture.
-pub const DECLARATION: Declaration<usize> = Declaration {
+pub const DECLARATION: Declaration<Groups> = Declaration {
     name: "connp-l",
     options: "[:1..1024]",
     variants: &[
-        Variant { name: "connp-l:4", also: None, about: ABOUT, parameter: 4 },
-        Variant { name: "connp-l:128", also: None, about: ABOUT, parameter: 128 },
-        Variant { name: "connp-l:1024", also: None, about: ABOUT, parameter: 1024 },
+        Variant { name: "connp-l:4", also: None, about: ABOUT, parameter: Groups::new(4) },
+        Variant { name: "connp-l:128", also: None, about: ABOUT, parameter: Groups::new(128) },
+        Variant { name: "connp-l:1024", also: None, about: ABOUT, parameter: Groups::new(1024) },
     ],
     unlisted: &[],
     // The paper's best, ConnP-L(128).
     default: 1,
-    numbers: Some(NumericOption { unit: "groups", least: 1, most: 1024, parameter: usize::from }),
+    numbers: Some(NumericOption { unit: "groups", least: 1, most: 1024, parameter: Groups::new }),
+    faults: &[NamedFault {
+        name: "lazy-broadcast",
+        about: "a timer tells every group of changes among half-open connections (Willmann et al.)",
+        with: |groups| Groups { lazy_broadcast: true, ..groups },
+    }],
     properties: Properties {
         single_thread: false,
         polling_thread_owns: false,
@@ -44,34 +59,113 @@ pub const DECLARATION: Declaration<usize> = Declaration {
         handlers: HandlersRun::Inside,
         complexity: 2,
     },
-    rows: &[TableRow {
-        names: "`connp-l:G`",
-        cell: "a group of connections",
-        exclusive_use: "the group's lock",
-        thread: "caller or receive thread",
-        table: "one per group",
-        order: "lock",
-    }],
+    rows: &[
+        TableRow {
+            names: "`connp-l:G`",
+            cell: "a group of connections",
+            exclusive_use: "the group's lock",
+            thread: "caller or receive thread",
+            table: "one per group",
+            order: "lock",
+        },
+        TableRow {
+            names: "`connp-l:G+lazy-broadcast`",
+            cell: "the same",
+            exclusive_use: "the same; after changes among half-open connections a timer takes every group's lock in turn (a fault of the paper's kernel)",
+            thread: "the same",
+            table: "the same",
+            order: "lock",
+        },
+    ],
 };
+
+/// The groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Groups {
+    /// How many.
+    pub count: u16,
+    /// The fault: see the head of the file.
+    pub lazy_broadcast: bool,
+}
+
+impl Groups {
+    /// So many groups, and no fault.
+    pub const fn new(count: u16) -> Groups {
+        Groups { count, lazy_broadcast: false }
+    }
+}
+
+/// What the groups tell each other of half-open connections.
+struct Broadcast<P: Platform> {
+    /// Half-open connections of all groups.
+    half_open: P::AtomicUsize,
+    /// A group has seen to it that all will be told.
+    is_due: P::AtomicBool,
+}
+
+/// A group's part in the broadcast. Changed under the group's lock.
+struct BroadcastPart<P: Platform> {
+    of: Arc<Broadcast<P>>,
+    /// Half-open connections of this group, as the others will be told.
+    own: P::AtomicUsize,
+    /// Those of all groups, as this one was told.
+    all: P::AtomicUsize,
+    /// When this group tells all, in nanoseconds; `u64::MAX`: another one will, or nothing has changed.
+    tells: P::AtomicU64,
+}
 
 struct Group<P: Platform> {
     cell: Lock<Cell<P>, P>,
     /// In nanoseconds; `u64::MAX` when nothing is armed. Written under the lock, read without.
     deadline: P::AtomicU64,
+    broadcast: Option<Box<BroadcastPart<P>>>,
 }
 
-/// `groups` (at least 1) cells, each behind a lock of the stack's kind.
+/// `count` (at least 1) cells, each behind a lock of the stack's kind.
 pub fn new<P: Platform>(
     shared: &Arc<Shared<P>>,
-    groups: usize,
+    Groups { count, lazy_broadcast }: Groups,
     _: ThreadConfig,
     contents: Box<Contents<P>>,
 ) -> Arc<dyn RunningArchitecture<P>> {
     let slab = contents.slab.clone();
-    Arc::new(Cells::new(shared, groups, false, contents, |_| Group {
+    let broadcast = lazy_broadcast.then(Broadcast::new);
+    Arc::new(Cells::new(shared, count.into(), false, contents, |_| Group {
         cell: Lock::new(shared.lock_kind, LockClass::Group, Cell::new(shared, &slab, Writers::Many)),
         deadline: P::AtomicU64::new(u64::MAX),
+        broadcast: broadcast.as_ref().map(Broadcast::part),
     }))
+}
+
+impl<P: Platform> Broadcast<P> {
+    fn new() -> Arc<Self> {
+        Arc::new(Broadcast { half_open: P::AtomicUsize::new(0), is_due: P::AtomicBool::new(false) })
+    }
+
+    fn part(self: &Arc<Self>) -> Box<BroadcastPart<P>> {
+        Box::new(BroadcastPart {
+            of: self.clone(),
+            own: P::AtomicUsize::new(0),
+            all: P::AtomicUsize::new(0),
+            tells: P::AtomicU64::new(u64::MAX),
+        })
+    }
+}
+
+impl<P: Platform> BroadcastPart<P> {
+    /// This group has so many half-open connections now. Returns when it tells all groups. The group's lock is held.
+    #[cold]
+    fn note(&self, half_open: usize, now: impl FnOnce() -> Time) -> u64 {
+        let before = self.own.swap(half_open, Ordering::Relaxed);
+        if before != half_open {
+            // Wrapping: fewer than before.
+            self.of.half_open.fetch_add(half_open.wrapping_sub(before), Ordering::Relaxed);
+            if !self.of.is_due.swap(true, Ordering::AcqRel) {
+                self.tells.store((now() + LAZINESS).as_nanos(), Ordering::Relaxed);
+            }
+        }
+        self.tells.load(Ordering::Relaxed)
+    }
 }
 
 impl<P: Platform> Group<P> {
@@ -80,16 +174,34 @@ impl<P: Platform> Group<P> {
         let mut deferred = DeferredEffects::default();
         self.enter(hub, |cell| cell.timers(now, &mut deferred));
         deferred.flush(hub.shared.links());
+        if let Some(part) = &self.broadcast {
+            self.tell_all_if_due(part, hub, now);
+        }
+    }
+
+    #[cold]
+    fn tell_all_if_due(&self, part: &BroadcastPart<P>, hub: &Hub<P>, now: Time) {
+        let due = part.tells.load(Ordering::Relaxed);
+        if due <= now.as_nanos()
+            && part.tells.compare_exchange(due, u64::MAX, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        {
+            // A change from here on has a broadcast of its own.
+            part.of.is_due.store(false, Ordering::Release);
+            hub.cells.upgrade().iter().for_each(|cells| cells.tell_all());
+        }
     }
 }
 
 impl<P: Platform> Exclusion<P> for Group<P> {
     #[inline(always)]
-    fn enter<R>(&self, _: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
+    fn enter<R>(&self, hub: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
         let mut cell = self.cell.lock();
         sync::walk::note(file!(), "holds the flow's group");
         let result = f(&mut cell);
-        let deadline = cell.deadline_nanos();
+        let mut deadline = cell.deadline_nanos();
+        if let Some(part) = &self.broadcast {
+            deadline = deadline.min(part.note(cell.half_open(), || hub.shared.clock().now()));
+        }
         if self.deadline.load(Ordering::Relaxed) != deadline {
             self.deadline.store(deadline, Ordering::Relaxed);
         }
@@ -107,5 +219,14 @@ impl<P: Platform> Exclusion<P> for Group<P> {
             self.run_timers(hub, now);
         }
         false
+    }
+
+    #[cold]
+    fn hear(&self, hub: &Hub<P>) {
+        let Some(part) = &self.broadcast else { return };
+        self.enter(hub, |_| {
+            sync::walk::note(file!(), "is told of the half-open connections of all groups");
+            part.all.store(part.of.half_open.load(Ordering::Relaxed), Ordering::Relaxed);
+        });
     }
 }

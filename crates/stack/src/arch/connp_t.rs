@@ -11,6 +11,11 @@
 //! Both are [`Mailbox`]es: a protocol thread is woken once for a receive batch, and only if it sleeps. A thread that waits
 //! for messages, and a caller that waits for its answer, give up their processor some times before they sleep, so that
 //! under load neither sleeps.
+//!
+//! # The fault `+async-wildcard`
+//! DragonFly's `listen()` waited for the replica of one protocol thread, and sent the others without waiting. A segment from
+//! a device comes another way than a message from another CPU, and so it could be first. Here such a replica lets the
+//! arrivals behind it in the queue pass: a client that connects at once may be refused. Nothing else passes it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,9 +25,10 @@ use sync::{Atomic, Ordering, Platform, ThreadOwned, Writers};
 
 use super::RunningArchitecture;
 use super::cells::{Cells, Exclusion, Hub};
-use super::declaration::{Declaration, Properties, TableRow, Variant};
+use super::declaration::{Declaration, NamedFault, Properties, TableRow, Variant};
 use super::mailbox::Mailbox;
 use super::select::ThreadConfig;
+use crate::call::ControlRequest;
 use crate::connections::Upkeep;
 use crate::deferred::{DeferredEffects, OwedEffects};
 use crate::handoff::{CellMessage, PendingReply};
@@ -34,7 +40,7 @@ use crate::socket::HandlersRun;
 const ROUND: usize = 512;
 
 /// The declaration of this architecture.
-pub const DECLARATION: Declaration<QueueKind> = Declaration {
+pub const DECLARATION: Declaration<Owners> = Declaration {
     name: "connp-t",
     options: "[:mutex|spsc]",
     variants: &[
@@ -42,18 +48,23 @@ pub const DECLARATION: Declaration<QueueKind> = Declaration {
             name: "connp-t",
             also: Some("connp-t:mutex"),
             about: "protocol threads own connections; mutex and condition variable",
-            parameter: QueueKind::Mutex,
+            parameter: Owners::waiting(QueueKind::Mutex),
         },
         Variant {
             name: "connp-t:spsc",
             also: None,
             about: "protocol threads own connections; lock-free rings",
-            parameter: QueueKind::Ring,
+            parameter: Owners::waiting(QueueKind::Ring),
         },
     ],
     unlisted: &[],
     default: 0,
     numbers: None,
+    faults: &[NamedFault {
+        name: "async-wildcard",
+        about: "listen() returns before every protocol thread knows the listener (DragonFly)",
+        with: |owners| Owners { async_wildcard: true, ..owners },
+    }],
     properties: Properties {
         single_thread: false,
         polling_thread_owns: false,
@@ -81,6 +92,14 @@ pub const DECLARATION: Declaration<QueueKind> = Declaration {
             table: "the same",
             order: "queue",
         },
+        TableRow {
+            names: "`connp-t..+async-wildcard`",
+            cell: "a shard",
+            exclusive_use: "the same; `listen()` waits for one thread's replica only, and arrivals may be run before another's (a fault of DragonFly)",
+            thread: "the same",
+            table: "the same",
+            order: "queue",
+        },
     ],
 };
 
@@ -93,40 +112,59 @@ pub enum QueueKind {
     Ring,
 }
 
+/// The protocol threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Owners {
+    /// How messages reach them.
+    pub queue: QueueKind,
+    /// The fault: see the head of the file.
+    pub async_wildcard: bool,
+}
+
+impl Owners {
+    /// Without a fault: every change of replicas is waited for.
+    pub const fn waiting(queue: QueueKind) -> Owners {
+        Owners { queue, async_wildcard: false }
+    }
+}
+
 /// One protocol thread's cell and the way to it.
 struct OwnerThread<P: Platform> {
     cell: ThreadOwned<Cell<P>, P>,
     mailbox: Mailbox<P>,
     deadline: P::AtomicU64,
     stop: P::AtomicBool,
+    /// See [`Owners`].
+    async_wildcard: bool,
 }
 
 /// One protocol thread for each CPU; or as many cells, with the ticking thread doing their work.
 pub fn new<P: Platform>(
     shared: &Arc<Shared<P>>,
-    kind: QueueKind,
+    owners: Owners,
     threads: ThreadConfig,
     contents: Box<Contents<P>>,
 ) -> Arc<dyn RunningArchitecture<P>> {
-    Arc::new(cells(shared, kind, threads, contents))
+    Arc::new(cells(shared, owners, threads, contents))
 }
 
 /// The cells alone, as [`new`] has them.
 pub(super) fn cells<P: Platform>(
     shared: &Arc<Shared<P>>,
-    kind: QueueKind,
+    Owners { queue, async_wildcard }: Owners,
     ThreadConfig { cpus, own_threads }: ThreadConfig,
     contents: Box<Contents<P>>,
 ) -> Cells<P, impl Exclusion<P> + use<P>> {
     let slab = contents.slab.clone();
     Cells::new(shared, cpus, own_threads, contents, |_| OwnerThread {
         cell: ThreadOwned::new(Cell::new(shared, &slab, Writers::Many)),
-        mailbox: match kind {
+        mailbox: match queue {
             QueueKind::Mutex => Mailbox::list(shared.lock_kind_between_threads()),
             QueueKind::Ring => Mailbox::ring(),
         },
         deadline: P::AtomicU64::new(u64::MAX),
         stop: P::AtomicBool::new(false),
+        async_wildcard,
     })
 }
 
@@ -160,7 +198,10 @@ impl<P: Platform> OwnerThread<P> {
         count: &mut usize,
         deferred: &mut DeferredEffects<P>,
     ) -> Option<PendingReply<P>> {
-        while let Some(message) = batch.pop_front() {
+        while let Some(mut message) = batch.pop_front() {
+            if self.async_wildcard {
+                let_an_arrival_pass(&mut message, batch);
+            }
             *count += 1;
             sync::walk::note(file!(), "the protocol thread takes the message");
             let answer = message.run(cell, now, deferred);
@@ -176,6 +217,15 @@ impl<P: Platform> OwnerThread<P> {
         }
         self.deadline.store(cell.deadline_nanos(), Ordering::Relaxed);
         None
+    }
+}
+
+/// A replica that nobody waits for, and an arrival behind it, change places.
+#[cold]
+fn let_an_arrival_pass<P: Platform>(message: &mut CellMessage<P>, batch: &mut VecDeque<CellMessage<P>>) {
+    let unawaited = matches!(message, CellMessage::Control(ControlRequest::Listen(_), asker) if !asker.is_awaited());
+    if let Some(next @ CellMessage::Ingress(_)) = batch.front_mut().filter(|_| unawaited) {
+        std::mem::swap(message, next);
     }
 }
 
@@ -224,6 +274,10 @@ impl<P: Platform> Exclusion<P> for OwnerThread<P> {
 
     fn announce(&self) {
         self.mailbox.announce();
+    }
+
+    fn replicates_without_waiting(&self) -> bool {
+        self.async_wildcard
     }
 
     fn assist(&self, hub: &Hub<P>) {

@@ -6,6 +6,16 @@
 
 use crate::socket::HandlersRun;
 
+/// The parameters of an architecture besides its name.
+#[derive(Clone, Copy, Debug)]
+pub struct ThreadConfig {
+    /// CPUs to spread cells and threads over, at least 1.
+    pub cpus: usize,
+    /// Whether an architecture with threads of its own starts them. Otherwise the ticking thread does their work: the
+    /// same code on one thread, in a repeatable order.
+    pub own_threads: bool,
+}
+
 /// The declaration of one architecture. `T` is the argument of its constructor, which distinguishes its variants.
 #[derive(Debug)]
 pub struct Declaration<T: 'static> {
@@ -21,6 +31,8 @@ pub struct Declaration<T: 'static> {
     pub default: usize,
     /// If the option is a number: the range accepted besides the variants.
     pub numbers: Option<NumericOption<T>>,
+    /// Faults of measured systems, each an option of every variant and off by default; at most [`MOST_FAULTS`].
+    pub faults: &'static [NamedFault<T>],
     /// Properties that other code may read; the same for all variants.
     pub properties: Properties,
     /// Its rows in the table of ARCHITECTURE.md.
@@ -59,6 +71,25 @@ pub struct NumericOption<T> {
     /// Converts the number into the constructor's argument.
     pub parameter: fn(u16) -> T,
 }
+
+/// A fault of a system that the papers measured, kept so that their numbers can be reproduced and explained. It is an
+/// option at the end of the name: `msgp:1+coupled+routes`. No list of variants has it.
+#[derive(Debug)]
+pub struct NamedFault<T> {
+    /// The option, without its `+`.
+    pub name: &'static str,
+    /// A description in one line, for help texts.
+    pub about: &'static str,
+    /// The constructor's argument with the fault, from one without.
+    pub with: fn(T) -> T,
+}
+
+/// Faults that one architecture can have.
+pub const MOST_FAULTS: usize = 4;
+/// The bits of an option below those of its faults.
+const FAULTS_FROM: u32 = u16::BITS - MOST_FAULTS as u32;
+/// The part of an option that is a number or an index.
+const CHOICE: u16 = (1 << FAULTS_FROM) - 1;
 
 /// The properties of an architecture that code outside `arch/` may read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,24 +135,58 @@ pub struct TableRow {
 impl<T: Copy> Declaration<T> {
     /// The constructor's argument for `option`, which [`Declared::parse`] returned.
     pub(super) fn parameter(&self, option: u16) -> T {
-        match &self.numbers {
-            Some(numbers) => (numbers.parameter)(option),
+        let faultless = match &self.numbers {
+            Some(numbers) => (numbers.parameter)(option & CHOICE),
             None => self.variant(option).parameter,
-        }
+        };
+        self.faults_in(option).fold(faultless, |parameter, fault| (fault.with)(parameter))
     }
 
     /// The variant of this index, counted through both lists.
     fn variant(&self, option: u16) -> &Variant<T> {
-        let index = usize::from(option);
+        let index = usize::from(option & CHOICE);
         self.variants.get(index).unwrap_or_else(|| &self.unlisted[index - self.variants.len()])
+    }
+
+    /// The faults that `option` has, in the order in which they are declared.
+    fn faults_in(&self, option: u16) -> impl Iterator<Item = &NamedFault<T>> {
+        let faults = self.faults.iter().enumerate();
+        faults.filter(move |(index, _)| (option >> FAULTS_FROM >> index) & 1 != 0).map(|(_, fault)| fault)
+    }
+
+    /// Divides a name into its part before the faults, and the bits of the faults. `None`: a fault is named twice.
+    fn split_faults<'n>(&self, mut name: &'n str) -> Option<(&'n str, u16)> {
+        let mut bits = 0;
+        while let Some((before, last)) = name.rsplit_once('+')
+            && let Some(index) = self.faults.iter().position(|fault| fault.name == last)
+        {
+            let bit = 1 << FAULTS_FROM << index;
+            if bits & bit != 0 {
+                return None;
+            }
+            (name, bits) = (before, bits | bit);
+        }
+        Some((name, bits))
+    }
+
+    /// The option that a name without faults denotes.
+    fn choice(&self, name: &str) -> Option<u16> {
+        let name = if name == self.name { self.variants[self.default].name } else { name };
+        if let Some(numbers) = &self.numbers {
+            let number = name.strip_prefix(self.name)?.strip_prefix(':')?.parse().ok()?;
+            return (numbers.least..=numbers.most).contains(&number).then_some(number);
+        }
+        let mut variants = self.variants.iter().chain(self.unlisted);
+        let index = variants.position(|variant| variant.name == name || variant.also == Some(name))?;
+        u16::try_from(index).ok()
     }
 }
 
 /// A declaration, for any type of its option. An *option* is the number in the name where the architecture has
-/// [`NumericOption`], and otherwise an index into its variants, the unlisted ones last.
+/// [`NumericOption`], and otherwise an index into its variants, the unlisted ones last; its highest bits are the faults.
 pub(super) trait Declared: Sync {
     fn name(&self) -> &'static str;
-    /// `msgp[:1|2|6][+coupled]`
+    /// `msgp[:1|2|6][+coupled][+routes]`
     fn usage(&self) -> String;
     fn properties(&self) -> &Properties;
     fn rows(&self) -> &'static [TableRow];
@@ -133,8 +198,10 @@ pub(super) trait Declared: Sync {
     fn about(&self, option: u16) -> &'static str;
     /// `connp-l:N` and the meaning of `N`, if the option is a number.
     fn numbered(&self) -> Option<(String, String)>;
-    /// Whether the option is a number.
-    fn is_numbered(&self) -> bool;
+    /// The number that is the option, if it is one.
+    fn number(&self, option: u16) -> Option<u16>;
+    /// `msgp+routes` and what the fault is, for each.
+    fn faults(&self) -> Vec<(String, &'static str)>;
 }
 
 impl<T: Copy + Sync> Declared for Declaration<T> {
@@ -143,7 +210,8 @@ impl<T: Copy + Sync> Declared for Declaration<T> {
     }
 
     fn usage(&self) -> String {
-        format!("{}{}", self.name, self.options)
+        let faults: String = self.faults.iter().map(|fault| format!("[+{}]", fault.name)).collect();
+        format!("{}{}{faults}", self.name, self.options)
     }
 
     fn properties(&self) -> &Properties {
@@ -155,21 +223,17 @@ impl<T: Copy + Sync> Declared for Declaration<T> {
     }
 
     fn parse(&self, name: &str) -> Option<u16> {
-        let name = if name == self.name { self.variants[self.default].name } else { name };
-        if let Some(numbers) = &self.numbers {
-            let number = name.strip_prefix(self.name)?.strip_prefix(':')?.parse().ok()?;
-            return (numbers.least..=numbers.most).contains(&number).then_some(number);
-        }
-        let mut variants = self.variants.iter().chain(self.unlisted);
-        let index = variants.position(|variant| variant.name == name || variant.also == Some(name))?;
-        u16::try_from(index).ok()
+        let (name, faults) = self.split_faults(name)?;
+        Some(self.choice(name)? | faults)
     }
 
     fn print(&self, option: u16) -> String {
-        match self.numbers {
-            Some(_) => format!("{}:{option}", self.name),
+        let mut name = match self.numbers {
+            Some(_) => format!("{}:{}", self.name, option & CHOICE),
             None => self.variant(option).name.to_owned(),
-        }
+        };
+        self.faults_in(option).for_each(|fault| name.extend(["+", fault.name]));
+        name
     }
 
     fn about(&self, option: u16) -> &'static str {
@@ -181,7 +245,11 @@ impl<T: Copy + Sync> Declared for Declaration<T> {
         Some((format!("{}:N", self.name), format!("with N {unit}, {least} to {most}")))
     }
 
-    fn is_numbered(&self) -> bool {
-        self.numbers.is_some()
+    fn number(&self, option: u16) -> Option<u16> {
+        self.numbers.is_some().then_some(option & CHOICE)
+    }
+
+    fn faults(&self) -> Vec<(String, &'static str)> {
+        self.faults.iter().map(|fault| (format!("{}+{}", self.name, fault.name), fault.about)).collect()
     }
 }

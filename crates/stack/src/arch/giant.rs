@@ -7,7 +7,7 @@ use std::sync::Arc;
 use sync::Platform;
 
 use super::RunningArchitecture;
-use super::connp_l;
+use super::connp_l::{self, Groups};
 use super::declaration::{Declaration, Properties, TableRow, Variant};
 use super::select::ThreadConfig;
 use crate::place::Contents;
@@ -22,6 +22,7 @@ pub const DECLARATION: Declaration<()> = Declaration {
     unlisted: &[],
     default: 0,
     numbers: None,
+    faults: &[],
     properties: Properties {
         single_thread: false,
         polling_thread_owns: false,
@@ -49,5 +50,5 @@ pub fn new<P: Platform>(
     staffing: ThreadConfig,
     contents: Box<Contents<P>>,
 ) -> Arc<dyn RunningArchitecture<P>> {
-    connp_l::new(shared, 1, staffing, contents)
+    connp_l::new(shared, Groups::new(1), staffing, contents)
 }

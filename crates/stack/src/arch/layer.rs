@@ -28,7 +28,7 @@ use std::sync::Arc;
 use sync::Platform;
 
 use super::RunningArchitecture;
-use super::connp_t::{self, QueueKind};
+use super::connp_t::{self, Owners, QueueKind};
 use super::declaration::{Declaration, Properties, TableRow, Variant};
 use super::frame_input::FrameInput;
 use super::frame_workers::{FrameWorkers, WorkerThreads};
@@ -52,6 +52,7 @@ pub const DECLARATION: Declaration<()> = Declaration {
     unlisted: &[],
     default: 0,
     numbers: None,
+    faults: &[],
     properties: Properties { complexity: 6, ..connp_t::DECLARATION.properties },
     rows: &[TableRow {
         names: "`layer`",
@@ -70,7 +71,8 @@ pub fn new<P: Platform>(
     ThreadConfig { own_threads, .. }: ThreadConfig,
     contents: Box<Contents<P>>,
 ) -> Arc<dyn RunningArchitecture<P>> {
-    let transport = connp_t::cells(shared, QueueKind::Ring, ThreadConfig { cpus: 1, own_threads }, contents);
+    let transport =
+        connp_t::cells(shared, Owners::waiting(QueueKind::Ring), ThreadConfig { cpus: 1, own_threads }, contents);
     let each = usize::from(own_threads);
     let input = FrameInput::new(shared.lock_kind_between_threads(), each, QUEUE_LIMIT, false);
     // Beside the thread of the transport protocols, which is on CPU 0.

@@ -1,14 +1,14 @@
 //! Any thread, any connection, fine-grained locks (Willmann's MsgP, FreeBSD 5-7; Nahum's TCP-1, TCP-2, TCP-6).
 //!
-//! The locks and their order are those of [`Locked`]. The thread that posts an event runs it: there is no hand-over and
-//! no queue.
+//! The locks and their order are those of [`Locked`]. The thread that posts an event runs it: there is no hand-over
+//! and no queue. The named faults are [`Habits`] of the place.
 
 use std::sync::Arc;
 
 use observe::{Counters, Time};
 use sync::Platform;
 
-use super::declaration::{Declaration, Properties, TableRow, Variant};
+use super::declaration::{Declaration, NamedFault, Properties, TableRow, Variant};
 use super::frame_input::ArrivalTurn;
 use super::frame_workers::AboveWorkers;
 use super::select::ThreadConfig;
@@ -19,15 +19,17 @@ use crate::deferred::DeferredEffects;
 use crate::flow::Target;
 use crate::place::connection::Connections;
 use crate::place::pcb::{ConnectionLocks, LockPlan};
-use crate::place::{Contents, Locked, TablePolicy};
+use crate::place::{Contents, Habits, Locked, TablePolicy};
 use crate::shared::Shared;
 use crate::socket::HandlersRun;
 use crate::socket::handler::in_handler;
 use crate::stats::StackStats;
 use crate::udp_call::{UdpCall, UdpReply};
 
+const COUPLED: Habits = Habits::with_table(TablePolicy::Coupled);
+
 /// The declaration of this architecture.
-pub const DECLARATION: Declaration<(LockPlan, TablePolicy)> = Declaration {
+pub const DECLARATION: Declaration<(LockPlan, Habits)> = Declaration {
     name: "msgp",
     options: "[:1|2|6][+coupled]",
     variants: &[
@@ -35,42 +37,54 @@ pub const DECLARATION: Declaration<(LockPlan, TablePolicy)> = Declaration {
             name: "msgp:1",
             also: None,
             about: "any thread; table lock, then the connection's lock",
-            parameter: (LockPlan::One, TablePolicy::Dropped),
+            parameter: (LockPlan::One, Habits::PLAIN),
         },
         Variant {
             name: "msgp:2",
             also: None,
             about: "any thread; table lock, then the locks of a connection's two halves",
-            parameter: (LockPlan::Two, TablePolicy::Dropped),
+            parameter: (LockPlan::Two, Habits::PLAIN),
         },
         Variant {
             name: "msgp:6",
             also: None,
             about: "any thread; table lock, then the locks of a connection's six parts",
-            parameter: (LockPlan::Six, TablePolicy::Dropped),
+            parameter: (LockPlan::Six, Habits::PLAIN),
         },
         Variant {
             name: "msgp:1+coupled",
             also: Some("msgp+coupled"),
             about: "as msgp:1, but the table lock is kept while waiting for the connection (FreeBSD 7)",
-            parameter: (LockPlan::One, TablePolicy::Coupled),
+            parameter: (LockPlan::One, COUPLED),
         },
         Variant {
             name: "msgp:2+coupled",
             also: None,
             about: "as msgp:2, but the table lock is kept while waiting for the connection (FreeBSD 7)",
-            parameter: (LockPlan::Two, TablePolicy::Coupled),
+            parameter: (LockPlan::Two, COUPLED),
         },
         Variant {
             name: "msgp:6+coupled",
             also: None,
             about: "as msgp:6, but the table lock is kept while waiting for the connection (FreeBSD 7)",
-            parameter: (LockPlan::Six, TablePolicy::Coupled),
+            parameter: (LockPlan::Six, COUPLED),
         },
     ],
     unlisted: &[],
     default: 0,
     numbers: None,
+    faults: &[
+        NamedFault {
+            name: "routes",
+            about: "each segment takes the lock of the route table and then of its route (FreeBSD 7)",
+            with: |(locks, habits)| (locks, Habits { locks_routes: true, ..habits }),
+        },
+        NamedFault {
+            name: "racy-stats",
+            about: "all threads count in one block without synchronisation, and lose counts (BSD)",
+            with: |(locks, habits)| (locks, Habits { racy_counters: true, ..habits }),
+        },
+    ],
     properties: Properties {
         single_thread: false,
         polling_thread_owns: false,
@@ -94,6 +108,22 @@ pub const DECLARATION: Declaration<(LockPlan, TablePolicy)> = Declaration {
             names: "`msgp:N+coupled`",
             cell: "the same",
             exclusive_use: "table lock kept while waiting for the connection and through ACK processing (FreeBSD 7)",
+            thread: "the same",
+            table: "the same",
+            order: "structure",
+        },
+        TableRow {
+            names: "`msgp..+routes`",
+            cell: "the same",
+            exclusive_use: "the same; each segment sent takes the lock of the route table and, with that held, of its route (a fault of FreeBSD 7)",
+            thread: "the same",
+            table: "the same",
+            order: "structure",
+        },
+        TableRow {
+            names: "`msgp..+racy-stats`",
+            cell: "the same",
+            exclusive_use: "the same; counters are shared and not synchronised: counts may be lost (a fault of BSD)",
             thread: "the same",
             table: "the same",
             order: "structure",
@@ -129,23 +159,23 @@ pub struct MsgP<P: Platform, D = AtOnce> {
 /// A global table, and `locks` for each connection, all of the stack's lock kind.
 pub fn new<P: Platform>(
     shared: &Arc<Shared<P>>,
-    (locks, policy): (LockPlan, TablePolicy),
+    (locks, habits): (LockPlan, Habits),
     _: ThreadConfig,
     contents: Box<Contents<P>>,
 ) -> Arc<dyn RunningArchitecture<P>> {
     let locks = ConnectionLocks { plan: locks, kind: shared.lock_kind };
-    Arc::new(MsgP::of(shared, (locks, policy), AtOnce, contents))
+    Arc::new(MsgP::of(shared, (locks, habits), AtOnce, contents))
 }
 
 impl<P: Platform, D: HandlerDispatch<P>> MsgP<P, D> {
     /// With `contents` in it.
     pub(super) fn of(
         shared: &Arc<Shared<P>>,
-        (locks, policy): (ConnectionLocks, TablePolicy),
+        (locks, habits): (ConnectionLocks, Habits),
         dispatch: D,
         contents: Box<Contents<P>>,
     ) -> Self {
-        let place = Locked::new(shared, &contents.slab, locks, policy);
+        let place = Locked::new(shared, &contents.slab, locks, habits);
         shared.links().alarms().timers_are_run_elsewhere(false);
         let slab = contents.slab.clone();
         contents.split(1, |_| 0).into_iter().for_each(|share| place.install(share));

@@ -25,7 +25,7 @@ use super::frame_workers::{FrameWorkers, WorkerThreads};
 use super::msgp::{AtOnce, MsgP};
 use super::select::ThreadConfig;
 use crate::place::pcb::{ConnectionLocks, LockPlan};
-use crate::place::{Contents, TablePolicy};
+use crate::place::{Contents, Habits};
 use crate::shared::Shared;
 use crate::socket::HandlersRun;
 
@@ -40,6 +40,7 @@ pub const DECLARATION: Declaration<PoolVariant> = Declaration {
     unlisted: VARIANTS.split_at(1).1,
     default: 0,
     numbers: None,
+    faults: &[],
     properties: Properties {
         single_thread: false,
         polling_thread_owns: false,
@@ -203,7 +204,7 @@ pub fn new<P: Platform>(
     contents: Box<Contents<P>>,
 ) -> Arc<dyn RunningArchitecture<P>> {
     let locks = ConnectionLocks { plan, kind: kind.unwrap_or(shared.lock_kind) };
-    let msgp = MsgP::of(shared, (locks, TablePolicy::Dropped), AtOnce, contents);
+    let msgp = MsgP::of(shared, (locks, Habits::PLAIN), AtOnce, contents);
     let workers = if own_threads { cpus.max(1) } else { 0 };
     let input = FrameInput::new(shared.lock_kind_between_threads(), workers, MOST_WAITING, order == PoolOrder::Arrival);
     FrameWorkers::start(msgp, Box::new([input]), WorkerThreads { name: "heddle-pw", each: workers, cpu: 0 }, None)

@@ -43,7 +43,7 @@ use crate::deferred::{DeferredEffects, OwedEffects};
 use crate::flow;
 use crate::handoff::CellMessage;
 use crate::place::pcb::{ConnectionLocks, LockPlan};
-use crate::place::{Contents, TablePolicy};
+use crate::place::{Contents, Habits};
 use crate::shared::Shared;
 
 use CpuPolicy::{Flow, Protocol, Source};
@@ -60,6 +60,7 @@ pub const DECLARATION: Declaration<NetisrVariant> = Declaration {
     unlisted: VARIANTS.split_at(2).1,
     default: 0,
     numbers: None,
+    faults: &[],
     properties: Properties { own_threads: true, complexity: 5, ..msgp::DECLARATION.properties },
     rows: &[TableRow {
         names: "`netisr:direct`, `:hybrid`, `:deferred`",
@@ -135,7 +136,7 @@ pub fn new<P: Platform>(
     contents: Box<Contents<P>>,
 ) -> Arc<dyn RunningArchitecture<P>> {
     let locks = ConnectionLocks { plan: LockPlan::One, kind: shared.lock_kind };
-    let msgp = MsgP::of(shared, (locks, TablePolicy::Dropped), AtOnce, contents);
+    let msgp = MsgP::of(shared, (locks, Habits::PLAIN), AtOnce, contents);
     let stream = |_| CachePadded::new(WorkStream::new(shared.lock_kind_between_threads(), QUEUE_LIMIT));
     let streams = (0..cpus.max(1)).map(stream).collect();
     let own_threads = own_threads && dispatch != Direct;

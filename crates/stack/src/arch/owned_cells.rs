@@ -33,6 +33,10 @@ pub trait OwnedCells: Send + Sync {
     /// Runs the messages to the cells of the calling thread. True: there was something. It does not wait: while the
     /// stack's state moves to another architecture there is nothing to run.
     fn read_mail(&self) -> bool;
+
+    /// Tells every cell, in the order of their indices, what concerns all of them (`Exclusion::hear`). The calling thread
+    /// is in no cell.
+    fn tell_all(&self);
 }
 
 thread_local! {

@@ -2,7 +2,7 @@
 //! help texts, tables for the documents, and construction.
 //!
 //! A new architecture is one file with a `DECLARATION` and a constructor `new`, and its line in the list below. Nothing
-//! else in this file names one.
+//! else in this file names one. An architecture outside this crate is added at run time ([`registered`]).
 
 use std::fmt::{self, Write};
 use std::str::FromStr;
@@ -11,9 +11,12 @@ use std::sync::Arc;
 use sync::Platform;
 
 use super::RunningArchitecture;
-use super::declaration::{Declared, Properties, TableRow};
+use super::declaration::{Declaration, Declared, Properties, TableRow};
+use super::registered::{self, Constructor, NameTaken, Registered};
 use crate::place::Contents;
 use crate::shared::Shared;
+
+pub use super::declaration::ThreadConfig;
 
 /// Makes [`Family`], [`ALL`] and [`build`] from the modules of the architectures.
 macro_rules! architectures {
@@ -22,7 +25,9 @@ macro_rules! architectures {
         #[derive(Clone, Copy, PartialEq, Eq, Hash)]
         #[allow(non_camel_case_types)]
         enum Family {
-            $($module),*
+            $($module,)*
+            /// One of another crate.
+            Registered(Registered),
         }
 
         const FAMILIES: &[Family] = &[$(Family::$module),*];
@@ -30,7 +35,8 @@ macro_rules! architectures {
         impl Family {
             fn declared(self) -> &'static dyn Declared {
                 match self {
-                    $(Family::$module => &super::$module::DECLARATION),*
+                    $(Family::$module => &super::$module::DECLARATION,)*
+                    Family::Registered(registered) => registered.declared(),
                 }
             }
         }
@@ -51,6 +57,9 @@ macro_rules! architectures {
         };
 
         /// Makes the architecture that `arch` names, with `contents` in it.
+        ///
+        /// # Panics
+        /// If `arch` is of another crate, and has not been registered for this platform.
         pub fn build<P: Platform>(
             arch: Architecture,
             shared: &Arc<Shared<P>>,
@@ -62,6 +71,7 @@ macro_rules! architectures {
                     let parameter = super::$module::DECLARATION.parameter(arch.option);
                     super::$module::new(shared, parameter, staffing, contents)
                 })*
+                Family::Registered(registered) => registered.build(arch.option, shared, staffing, contents),
             }
         }
     };
@@ -84,6 +94,11 @@ architectures! {
     layer,
 }
 
+/// The architectures of this crate, and then those that have been registered.
+fn families() -> impl Iterator<Item = Family> {
+    FAMILIES.iter().copied().chain(registered::all().map(Family::Registered))
+}
+
 /// The architecture of a stack for which none was chosen.
 const DEFAULT: Family = Family::connp_l;
 
@@ -96,14 +111,19 @@ pub struct Architecture {
     option: u16,
 }
 
-/// The parameters of an architecture besides its name.
-#[derive(Clone, Copy, Debug)]
-pub struct ThreadConfig {
-    /// CPUs to spread cells and threads over, at least 1.
-    pub cpus: usize,
-    /// Whether an architecture with threads of its own starts them. Otherwise the ticking thread does their work: the
-    /// same code on one thread, in a repeatable order.
-    pub own_threads: bool,
+/// Adds an architecture of another crate, for stacks on the platform `P`. Once it returns, [`Architecture`] reads its
+/// names. A second call for the same declaration changes nothing but adds a platform. Any thread.
+///
+/// # Errors
+/// [`NameTaken`]: another architecture has the name.
+pub fn register<P: Platform, T: Copy + Sync + 'static>(
+    declaration: &'static Declaration<T>,
+    new: Constructor<P, T>,
+) -> Result<(), NameTaken> {
+    if FAMILIES.iter().any(|family| family.declared().name() == declaration.name) {
+        return Err(NameTaken(declaration.name));
+    }
+    registered::add(declaration, new)
 }
 
 impl Architecture {
@@ -147,7 +167,7 @@ impl Architecture {
 
     /// The number in the name, where the architecture's option is one: 128 of `connp-l:128`.
     pub fn parameter(&self) -> Option<u16> {
-        self.family.declared().is_numbered().then_some(self.option)
+        self.family.declared().number(self.option)
     }
 
     /// Its properties, for other code.
@@ -160,12 +180,14 @@ impl Architecture {
         self.family.declared().about(self.option)
     }
 
-    /// One line for each variant and for each numeric option: the name and a description.
+    /// One line for each variant, for each numeric option and for each fault: the name and a description.
     pub fn catalogue() -> String {
         let listed = Architecture::all().map(|arch| (arch.to_string(), arch.describe().to_owned()));
         let numbered = FAMILIES.iter().filter_map(|family| family.declared().numbered());
+        let faults = FAMILIES.iter().flat_map(|family| family.declared().faults());
+        let faults = faults.map(|(name, about)| (name, format!("a fault, off by default: {about}")));
         let mut text = String::new();
-        for (name, about) in listed.chain(numbered) {
+        for (name, about) in listed.chain(numbered).chain(faults) {
             let _ = writeln!(text, "{name:<18} {about}");
         }
         text
@@ -199,7 +221,7 @@ impl FromStr for Architecture {
     type Err = UnknownArchitecture;
 
     fn from_str(name: &str) -> Result<Self, UnknownArchitecture> {
-        let mut architectures = FAMILIES.iter().filter_map(|&family| {
+        let mut architectures = families().filter_map(|family| {
             let option = family.declared().parse(name)?;
             Some(Architecture { family, option })
         });
@@ -247,7 +269,7 @@ pub struct UnknownArchitecture(String);
 
 impl fmt::Display for UnknownArchitecture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let usages: Vec<String> = FAMILIES.iter().map(|family| family.declared().usage()).collect();
+        let usages: Vec<String> = families().map(|family| family.declared().usage()).collect();
         let (last, others) = usages.split_last().ok_or(fmt::Error)?;
         write!(f, "unknown architecture {:?}: use {}, or {last}", self.0, others.join(", "))
     }

@@ -41,6 +41,7 @@ pub const DECLARATION: Declaration<()> = Declaration {
     unlisted: &[],
     default: 0,
     numbers: None,
+    faults: &[],
     properties: Properties {
         single_thread: false,
         polling_thread_owns: true,

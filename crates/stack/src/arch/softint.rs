@@ -37,7 +37,7 @@ use super::frame_workers::{FrameWorkers, WorkerThreads};
 use super::msgp::{self, AtOnce, MsgP};
 use super::select::ThreadConfig;
 use crate::place::pcb::{ConnectionLocks, LockPlan};
-use crate::place::{Contents, TablePolicy};
+use crate::place::{Contents, Habits};
 use crate::shared::Shared;
 
 use ReceiveMode::{Hard, Polling};
@@ -53,6 +53,7 @@ pub const DECLARATION: Declaration<SoftintVariant> = Declaration {
     unlisted: VARIANTS.split_at(2).1,
     default: 0,
     numbers: None,
+    faults: &[],
     properties: Properties { own_threads: true, complexity: 5, ..msgp::DECLARATION.properties },
     rows: &[
         TableRow {
@@ -113,7 +114,7 @@ pub fn new<P: Platform>(
     contents: Box<Contents<P>>,
 ) -> Arc<dyn RunningArchitecture<P>> {
     let locks = ConnectionLocks { plan: LockPlan::One, kind: shared.lock_kind };
-    let msgp = MsgP::of(shared, (locks, TablePolicy::Dropped), AtOnce, contents);
+    let msgp = MsgP::of(shared, (locks, Habits::PLAIN), AtOnce, contents);
     let queues = if handler == Hard { cpus.max(1) } else { 0 };
     let each = usize::from(own_threads);
     let queue = |_| FrameInput::new(shared.lock_kind_between_threads(), each, QUEUE_LIMIT, false);

@@ -76,6 +76,7 @@ pub const DECLARATION: Declaration<Mode> = Declaration {
     unlisted: &[],
     default: 2,
     numbers: None,
+    faults: &[],
     properties: Properties {
         single_thread: false,
         polling_thread_owns: false,

@@ -38,7 +38,7 @@ use crate::deferred::{DeferredEffects, OwedEffects};
 use crate::flow::Target;
 use crate::handoff::CellMessage;
 use crate::place::pcb::{ConnectionLocks, LockPlan};
-use crate::place::{Contents, Locked, TablePolicy};
+use crate::place::{Contents, Habits, Locked};
 use crate::shared::Shared;
 use crate::stats::StackStats;
 use crate::udp_call::{UdpCall, UdpReply};
@@ -56,6 +56,7 @@ pub const DECLARATION: Declaration<()> = Declaration {
     unlisted: &[],
     default: 0,
     numbers: None,
+    faults: &[],
     properties: Properties { complexity: 6, ..backlog::DECLARATION.properties },
     rows: &[TableRow {
         names: "`steal`",
@@ -88,7 +89,7 @@ pub fn new<P: Platform>(
     let locks = ConnectionLocks { plan: LockPlan::Backlog, kind: shared.lock_kind };
     let queues = ReadyQueues::new(shared.lock_kind_between_threads(), shared.links().alarms().threads());
     let dispatch = ToHomeCores { shared: shared.clone(), queues };
-    Arc::new(Steal { msgp: MsgP::of(shared, (locks, TablePolicy::Dropped), dispatch, contents) })
+    Arc::new(Steal { msgp: MsgP::of(shared, (locks, Habits::PLAIN), dispatch, contents) })
 }
 
 impl<P: Platform> HandlerDispatch<P> for ToHomeCores<P> {

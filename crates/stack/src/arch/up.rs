@@ -31,6 +31,7 @@ pub const DECLARATION: Declaration<()> = Declaration {
     unlisted: &[],
     default: 0,
     numbers: None,
+    faults: &[],
     properties: Properties {
         single_thread: true,
         polling_thread_owns: true,

@@ -72,6 +72,11 @@ impl<P: Platform> Cell<P> {
         }
     }
 
+    /// Half-open connections.
+    pub fn half_open(&self) -> usize {
+        self.directory.half_open.len()
+    }
+
     /// When [`Upkeep::timers`](crate::connections::Upkeep::timers) next has something to do.
     pub fn next_deadline(&self) -> Option<Time> {
         let half_open = self.directory.half_open.cached_deadline();

@@ -18,6 +18,7 @@
 //! the entry of the new one.
 
 mod connection;
+mod habits;
 mod handlers;
 mod left;
 #[cfg(test)]
@@ -53,24 +54,16 @@ use crate::timers::{TimerPlace, Wheel};
 use crate::udp_table::{Bound, HeldSocket, Stored, StoredUdpPcb, UdpTable};
 
 pub use connection::{LockedConnection, SharedTable};
+pub use habits::{Habits, TablePolicy};
 pub use left::{LeftEvent, OwnedConnection};
 
 use left::ConnectionOwnership;
-
-/// When the table lock is released.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum TablePolicy {
-    /// As soon as the connection has been found.
-    Dropped,
-    /// Hand over hand: kept while waiting for the connection and through acknowledgement processing.
-    Coupled,
-}
 
 /// Connections and their tables, behind locks. Any thread.
 pub struct Locked<P: Platform> {
     shared: Arc<Shared<P>>,
     locks: ConnectionLocks,
-    policy: TablePolicy,
+    habits: Habits,
     table: Lock<Directory<SharedTable<P>, P>, P, class::ConnTable>,
     /// Datagram sockets, each with a lock of its own.
     datagrams: Lock<UdpTable<LockedDatagrams<P>, P>, P, class::ConnTable>,
@@ -121,25 +114,20 @@ type LockedDatagrams<P> = Arc<Lock<StoredUdpPcb, P, class::SocketBuffer>>;
 
 impl<P: Platform> Locked<P> {
     /// An empty table, and `locks` for each connection; other locks are of the stack's kind.
-    pub fn new(
-        shared: &Arc<Shared<P>>,
-        slab: &Arc<Connections<P>>,
-        locks: ConnectionLocks,
-        policy: TablePolicy,
-    ) -> Self {
+    pub fn new(shared: &Arc<Shared<P>>, slab: &Arc<Connections<P>>, locks: ConnectionLocks, habits: Habits) -> Self {
         let directory = Directory::new(SharedTable::new(slab, &shared.secrets));
         let timers = Timers { wheel: Wheel::new(shared.clock().now()), of: Vec::new() };
         Locked {
             shared: shared.clone(),
             locks,
-            policy,
+            habits,
             table: Lock::ordered(shared.lock_kind, directory),
             datagrams: Lock::ordered(shared.lock_kind, UdpTable::default()),
             timers: Lock::ordered(shared.lock_kind, timers),
             deadline: P::AtomicU64::new(u64::MAX),
             half_open_deadline: P::AtomicU64::new(u64::MAX),
             left: P::AtomicUsize::new(0),
-            counters: PerThreadCounters::new(),
+            counters: if habits.racy_counters { PerThreadCounters::racy() } else { PerThreadCounters::new() },
         }
     }
 
@@ -253,7 +241,7 @@ impl<P: Platform> Locked<P> {
         }
         let mut directory = self.table.lock();
         let found = find(&mut directory)?;
-        let held = match self.policy {
+        let held = match self.habits.table {
             TablePolicy::Coupled => Some(directory),
             TablePolicy::Dropped => None,
         };
@@ -317,6 +305,7 @@ impl<P: Platform> Locked<P> {
             flow: &connection.flow,
             leaves_by: &connection.leaves_by,
             made_for,
+            locks_routes: self.habits.locks_routes,
             deferred,
         };
         let mut beside = EventLocks { table: held, place: self, connection };

@@ -41,7 +41,7 @@ use crate::udp_table::HeldSocket;
 
 pub use cell::Cell;
 pub use contents::{Contents, NotAtRest};
-pub use locked::{Locked, TablePolicy};
+pub use locked::{Habits, Locked, TablePolicy};
 
 /// The effects of an event to be performed once the connection is released.
 #[must_use = "deadlines and table changes are lost with it"]

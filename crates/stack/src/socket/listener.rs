@@ -251,6 +251,11 @@ impl<P: Platform> ListenerShared<P> {
         self.queues.close()
     }
 
+    /// Whether it has been closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.queue.lock().closed
+    }
+
     /// Handshakes in progress, and connections waiting to be accepted.
     pub fn occupancy(&self) -> (usize, usize) {
         (self.queues.half_open(), self.queues.waiting())

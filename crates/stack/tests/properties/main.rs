@@ -14,9 +14,18 @@ mod events;
 mod exclusion;
 mod faults;
 mod layer;
+mod named_faults;
 mod netisr;
 mod scene;
 mod softint;
 mod two_queues;
 mod wakes;
 mod walk;
+
+#[path = "../../examples/cpu_groups/architecture.rs"]
+mod cpu_groups;
+
+/// For `#[every_arch]`: the architectures that are declared outside the crate.
+fn register_architectures() {
+    stack::register::<scene::Observed, _>(&cpu_groups::DECLARATION, cpu_groups::new).expect("its name is its own");
+}

@@ -27,6 +27,7 @@ mod mistakes;
 mod models;
 mod owners;
 mod readiness;
+mod statistics;
 mod steal;
 mod waits;
 mod work_stream;
@@ -180,6 +181,11 @@ fn a_ready_connection_is_in_one_place_and_its_handler_in_one_thread() {
 #[test]
 fn a_soft_interrupt_thread_carries_every_frame_that_was_not_refused() {
     holds(frame_input::interrupts_while_falling_asleep::<Checked>);
+}
+
+#[test]
+fn counts_in_one_step_are_not_lost() {
+    holds(|| statistics::two_threads::<Checked>(statistics::in_one_step::<Checked>));
 }
 
 #[test]

@@ -17,6 +17,7 @@ use super::models::{
 };
 use super::owners::owners_ask_each_other;
 use super::readiness::ready_while_falling_asleep;
+use super::statistics::{in_two_steps, two_threads};
 use super::steal::taken_by_home_and_thief;
 use super::work_stream::{BESIDE, HYBRID, deferred_and_directly};
 use planted::{ChosenFault, Mistake, Planted, choose, outcome};
@@ -57,6 +58,13 @@ fn holds_with(mistake: Mistake, model: impl Fn() + Copy + Send + Sync + 'static)
         shuttle::check_random(model, super::RANDOM);
     };
     outcome(search).expect("the mistake does not matter");
+}
+
+/// The fault `+racy-stats`, which is a mistake that users may choose: of two counts at once one is lost, and never both.
+#[test]
+fn counts_in_two_steps_are_lost() {
+    let said = fails_with(Mistake::Nothing, || two_threads::<Checked>(in_two_steps::<Checked>));
+    assert!(said.contains("counted: 1"), "{said}");
 }
 
 /// With this mistake threads sleep for ever.

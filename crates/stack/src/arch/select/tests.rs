@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::*;
+use crate::arch::declaration::MOST_FAULTS;
 
 #[test]
 fn every_name_is_read_back_as_itself() {
@@ -71,6 +72,11 @@ fn short_names_mean_the_papers_choice() {
         ("netisr:deferred+flow", "netisr:deferred"),
         ("softint:16", "softint"),
         ("softint:16+polling", "softint+polling"),
+        ("msgp+routes", "msgp:1+routes"),
+        ("msgp+coupled+routes", "msgp:1+coupled+routes"),
+        ("msgp:6+coupled+racy-stats+routes", "msgp:6+coupled+routes+racy-stats"),
+        ("connp-l+lazy-broadcast", "connp-l:128+lazy-broadcast"),
+        ("connp-t:mutex+async-wildcard", "connp-t+async-wildcard"),
     ] {
         assert_eq!(short.parse::<Architecture>().map(|arch| arch.to_string()).as_deref(), Ok(full));
     }
@@ -79,15 +85,28 @@ fn short_names_mean_the_papers_choice() {
 
 #[test]
 fn unknown_names_are_refused_with_the_list() {
-    let names =
-        ["", "UP", "up:", "up:1", "msgp:3", "msgp:1+loose", "connp-l:", "connp-l:0", "connp-l:1025", "squeue:drain"];
+    let names = [
+        "",
+        "UP",
+        "up:",
+        "up:1",
+        "msgp:3",
+        "msgp:1+loose",
+        "msgp:1+routes+coupled",
+        "msgp+routes+routes",
+        "giant+routes",
+        "connp-l:",
+        "connp-l:0",
+        "connp-l:1025",
+        "squeue:drain",
+    ];
     for name in names {
         let error = name.parse::<Architecture>().unwrap_err().to_string();
         assert_eq!(
             error,
             format!(
-                "unknown architecture {name:?}: use up, giant, msgp[:1|2|6][+coupled], msgp-pool[:1|2|6][+tas|mcs][+unordered], \
-                 connp-t[:mutex|spsc], connp-l[:1..1024], squeue[:fill|nodrain|process], backlog, \
+                "unknown architecture {name:?}: use up, giant, msgp[:1|2|6][+coupled][+routes][+racy-stats], msgp-pool[:1|2|6][+tas|mcs][+unordered], \
+                 connp-t[:mutex|spsc][+async-wildcard], connp-l[:1..1024][+lazy-broadcast], squeue[:fill|nodrain|process], backlog, \
                  conn-thread[:1..256], \
                  netisr[:direct|hybrid|hybrid+source|hybrid+cpu|deferred|deferred+source|deferred+cpu], \
                  shared-nothing, steal, softint[:1|4|16|64|all][+polling], or layer"
@@ -102,6 +121,23 @@ fn a_number_is_a_parameter_and_a_word_is_none() {
     assert_eq!((arch.family(), arch.parameter(), arch.to_string().as_str()), ("connp-l", Some(7), "connp-l:7"));
     assert_eq!(arch.describe(), Architecture::default().describe());
     assert_eq!((Architecture::named("msgp:6").family(), Architecture::named("msgp:6").parameter()), ("msgp", None));
+}
+
+#[test]
+fn a_fault_is_an_option_of_its_architecture_and_in_no_list() {
+    for (name, number) in [("connp-l:1024+lazy-broadcast", Some(1024)), ("msgp:2+coupled+routes", None)] {
+        let arch = Architecture::named(name);
+        assert_eq!((arch.to_string().as_str(), arch.parameter()), (name, number));
+        let plain = Architecture::named(name.rsplit_once('+').unwrap().0);
+        assert_eq!((arch.describe(), arch.properties()), (plain.describe(), plain.properties()));
+        assert_ne!(arch, plain);
+    }
+    let names: Vec<String> =
+        FAMILIES.iter().flat_map(|family| family.declared().faults()).map(|(name, _)| name).collect();
+    assert_eq!(names, ["msgp+routes", "msgp+racy-stats", "connp-t+async-wildcard", "connp-l+lazy-broadcast"]);
+    assert!(names.iter().all(|name| Architecture::catalogue().contains(&format!("\n{name} "))), "{names:?}");
+    assert!(FAMILIES.iter().all(|family| family.declared().faults().len() <= MOST_FAULTS), "there are no more bits");
+    assert!(ALL.iter().all(|listed| names.iter().all(|name| !listed.ends_with(name.rsplit_once('+').unwrap().1))));
 }
 
 #[test]

@@ -112,6 +112,8 @@ pub struct EmitContext<'a, P: Platform> {
     pub leaves_by: &'a P::AtomicU32,
     /// The port for which the event's outbox was made.
     pub made_for: u16,
+    /// The locks of the routing table and of the route are taken for each segment: [`Routes::pass`](crate::routes::Routes::pass).
+    pub locks_routes: bool,
     /// Effects to perform once the guards are dropped.
     pub deferred: &'a mut DeferredEffects<P>,
 }
@@ -123,6 +125,9 @@ impl<P: Platform> EmitContext<'_, P> {
         if route.port() != self.made_for {
             // Another event has changed the route since: segments made for the other device are checked again.
             route.invalidate();
+        }
+        if self.locks_routes {
+            out.segments.iter().for_each(|_| self.egress.routes().pass(self.flow.tuple.remote_addr));
         }
         self.egress.emit(self.flow, route, out, self.deferred);
         self.made_for = route.port();
