@@ -49,6 +49,9 @@ pub struct Costs {
     pub interrupt: u64,
     /// Reading a line of payload, beyond its miss.
     pub payload_line: u64,
+    /// Time that a line of payload, read or written, has the memory bus to itself; 0: the bus bounds nothing. Other lines
+    /// find it free.
+    pub bus_line: u64,
     /// What a kernel uses of memory beyond Heddle.
     pub footprint: Footprint,
     /// How much of each [`Object`] counts of what Heddle touches, in percent: to see what a leaner Heddle would change.
@@ -107,6 +110,7 @@ impl Costs {
             cache: (1024, 16),
             interrupt: 1500,
             payload_line: 8,
+            bus_line: 0,
             footprint: Footprint::default(),
             extent: [100; Object::ALL.len()],
         }

@@ -91,6 +91,8 @@ struct Section<'a> {
     charts: Vec<Chart>,
     stated: Option<&'a Stated>,
     unit: &'static str,
+    /// What loads are: connections, or processors.
+    load: &'static str,
     groups: bool,
     rows: Vec<Line>,
     /// How many of the paper's numbers the model meets.
@@ -242,6 +244,7 @@ fn section<'a>(findings: &'a FigureFindings<'a>) -> Section<'a> {
         charts: figures::of(findings),
         stated: figure.stated.as_ref(),
         unit: findings.unit,
+        load: figure.axis.loads(),
         groups: figure.axis == Axis::Groups,
         rows: findings.rows.iter().map(line).collect(),
         meets: meets(&findings.rows),
