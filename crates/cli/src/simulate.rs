@@ -13,13 +13,14 @@ use lab::simulated::{self, WhatIf};
 use lab::stats::Estimate;
 use lab::{compare, report};
 use vsmp::preset::{Kernel, Preset};
-use vsmp::simulation::{Gain, Results, Simulation, WHOLE};
+use vsmp::simulation::{Gain, Results, Simulation, WHOLE, Workload};
 
 use crate::failure::Failure;
 
 /// Run the stack on virtual CPUs, in virtual time.
 ///
-/// A server sends as much as it can by several network cards on many connections, as in Willmann, Rixner and Cox (2006).
+/// A server sends as much as it can by several network cards on many connections, as in Willmann, Rixner and Cox
+/// (2006); or messages arrive from a driver in memory, as in Schmidt and Suda (1995).
 /// The results are printed twice: for Heddle as it is, and with the footprint and the habits of the kernel that the
 /// machine ran.
 #[derive(ClapArgs)]
@@ -28,6 +29,9 @@ pub struct Args {
     /// The machine
     #[arg(long, value_name = "NAME", default_value = "opteron-275")]
     machine: String,
+    /// The workload: `senders`, or the messages of Schmidt and Suda, `messages` and `messages+xdr`
+    #[arg(long, value_name = "NAME", default_value = "senders")]
+    workload: Workload,
     /// Number of its CPUs to use; to the results of several numbers, the scalability law is fitted [default: all]
     #[arg(long, value_delimiter = ',', value_name = "N,..", value_parser = clap::value_parser!(u16).range(1..=256))]
     cpus: Vec<u16>,
@@ -129,6 +133,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if args.lock == Some(LockKind::Null) {
         return Err(Failure::usage("the null lock excludes on one CPU only: use --arch uniprocessor"));
     }
+    if args.workload != Workload::Senders && (args.timeline.is_some() || args.pcap.is_some()) {
+        return Err(Failure::usage("timeline and capture are those of the senders: leave --workload out"));
+    }
     let quiet = args.to_stdout || args.json.as_deref().is_some_and(|path| path.as_os_str() == "-");
     let mut rows = Vec::new();
     for (place, simulation) in args.simulations(&preset).iter().enumerate() {
@@ -215,6 +222,7 @@ impl Args {
         let all = [preset.cpus as u16];
         let counts = if self.cpus.is_empty() { &all[..] } else { &self.cpus };
         let one = |cpus: u16, connections: u32, Subject(arch): Subject| Simulation {
+            workload: self.workload,
             preset: preset.clone(),
             cpus: usize::from(cpus),
             arch,

@@ -50,7 +50,7 @@ pub struct Test {
 pub struct Term {
     /// By its name in the paper.
     pub subject: String,
-    /// Connections.
+    /// Connections, or processors where the figure's axis has those.
     pub connections: u32,
 }
 

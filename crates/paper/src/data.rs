@@ -57,6 +57,9 @@ pub struct Subject {
     pub simulated: Option<String>,
     /// The corresponding architecture on this host.
     pub host: Option<String>,
+    /// What runs on the simulated machine; empty: bulk data is sent.
+    #[serde(default)]
+    pub workload: String,
     /// The class of the lock that all connections, or those of a group, share.
     pub lock: Option<String>,
     /// Connection groups.
@@ -80,13 +83,24 @@ pub enum Metric {
     MissesOutsideScheduler,
     /// Cycles of the scheduler for each kilobyte of payload.
     Scheduler,
+    /// Throughput by that of one processor, seed by seed.
+    SpeedUp,
+    /// Switches of a process's LWPs because no thread could run, in 20000 messages.
+    VoluntarySwitches,
+    /// The same at the end of a time slice.
+    InvoluntarySwitches,
+    /// Milliseconds for acquiring and releasing locks, in 20000 messages.
+    LockTime,
 }
 
 impl Metric {
     /// The name of its value in a sample; `None` where a subject has no such value (no shared lock).
     pub fn value(self, subject: &Subject) -> Option<String> {
         Some(match self {
-            Metric::Throughput => "throughput_mbps".to_owned(),
+            Metric::Throughput | Metric::SpeedUp => "throughput_mbps".to_owned(),
+            Metric::VoluntarySwitches => "voluntary_switches".to_owned(),
+            Metric::InvoluntarySwitches => "involuntary_switches".to_owned(),
+            Metric::LockTime => "lock_ms".to_owned(),
             Metric::Failures => format!("failures_percent.{}", subject.lock.as_deref()?),
             Metric::Misses => "misses_per_kb".to_owned(),
             Metric::MissesOutsideScheduler => "misses_outside_scheduler_per_kb".to_owned(),
@@ -102,6 +116,10 @@ impl Metric {
             Metric::Misses => "L2 misses/KB",
             Metric::MissesOutsideScheduler => "misses/KB outside the scheduler",
             Metric::Scheduler => "scheduler cycles/KB",
+            Metric::SpeedUp => "speed-up",
+            Metric::VoluntarySwitches => "voluntary switches",
+            Metric::InvoluntarySwitches => "involuntary switches",
+            Metric::LockTime => "time for locks, ms",
         }
     }
 
@@ -112,6 +130,9 @@ impl Metric {
             Metric::Failures => "%",
             Metric::Misses | Metric::MissesOutsideScheduler => "misses/KB",
             Metric::Scheduler => "cycles/KB",
+            Metric::SpeedUp => "times",
+            Metric::VoluntarySwitches | Metric::InvoluntarySwitches => "switches",
+            Metric::LockTime => "ms",
         }
     }
 }
@@ -125,6 +146,15 @@ pub enum Axis {
     Connections,
     /// Groups of the subjects that have some; a line for each number of connections.
     Groups,
+    /// Processors, with the figure's `connections`; a line for each subject. Loads are processors then.
+    Processors,
+}
+
+impl Axis {
+    /// What the loads of a figure are.
+    pub fn loads(self) -> &'static str {
+        if self == Axis::Processors { "processors" } else { "connections" }
+    }
 }
 
 /// A figure or table of a paper.
@@ -142,13 +172,16 @@ pub struct Figure {
     /// Its horizontal axis.
     #[serde(default)]
     pub axis: Axis,
+    /// Connections, where loads are processors.
+    #[serde(default)]
+    pub connections: u32,
     /// Names of the subjects that it shows.
     #[serde(default)]
     pub subjects: Vec<String>,
-    /// Numbers of connections of a quick run, and of every claim.
+    /// Loads of a quick run, and of every claim: numbers of connections, or of processors ([`Axis::Processors`]).
     #[serde(default)]
     pub loads: Vec<u32>,
-    /// Numbers of connections of a full run, if there are more.
+    /// Loads of a full run, if there are more.
     #[serde(default)]
     full: Vec<u32>,
     /// Numbers that the paper gives.
@@ -184,6 +217,8 @@ pub struct PaperValue {
     /// Whether it was computed from numbers that the paper gives.
     #[serde(default)]
     pub derived: bool,
+    /// Whether the simulated machine was fitted to it; without it the preset's points say so.
+    pub fitted: Option<bool>,
 }
 
 /// A table of text.
@@ -380,6 +415,12 @@ impl Figure {
         if kinds.into_iter().filter(|is| *is).count() != 1 {
             return wrong("a figure has a metric, or a sequence, or a sentence on what is missing".to_owned());
         }
+        if (self.axis == Axis::Processors) != (self.connections > 0) {
+            return wrong("a figure over processors has a number of connections, and no other".to_owned());
+        }
+        if self.metric == Some(Metric::SpeedUp) && (self.axis != Axis::Processors || !self.loads.contains(&1)) {
+            return wrong("a speed-up needs the throughput of one processor".to_owned());
+        }
         if self.metric.is_some() && (self.loads.is_empty() || self.subjects.is_empty()) {
             return wrong("it runs, but without subjects or loads".to_owned());
         }
@@ -404,7 +445,7 @@ impl Figure {
         let cells = self.rows.iter().flat_map(|(subject, row)| {
             self.loads.iter().zip(row).map(|(&at, &is)| {
                 let (subject, place) = (subject.clone(), self.title.split(':').next().unwrap_or_default().to_owned());
-                PaperValue { subject, at, is, place, derived: false }
+                PaperValue { subject, at, is, place, derived: false, fitted: None }
             })
         });
         self.values.iter().cloned().chain(cells).collect()
@@ -413,6 +454,11 @@ impl Figure {
     /// Numbers of connections of a run.
     pub fn loads(&self, full: bool) -> &[u32] {
         if full && !self.full.is_empty() { &self.full } else { &self.loads }
+    }
+
+    /// Connections and processors of a load, on a machine with so many processors.
+    pub fn point(&self, load: u32, all: u32) -> (u32, u32) {
+        if self.axis == Axis::Processors { (self.connections, load) } else { (load, all) }
     }
 
     /// Why it does not run there; `None` if it does.
@@ -473,7 +519,7 @@ mod tests {
                     Metric::Failures => point.failures,
                     Metric::Misses => point.misses,
                     Metric::Scheduler => point.scheduler,
-                    Metric::MissesOutsideScheduler => None,
+                    _ => None,
                 };
                 if let Some(theirs) = theirs {
                     assert!(

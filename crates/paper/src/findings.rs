@@ -12,9 +12,9 @@ use serde::Serialize;
 use vsmp::Preset;
 
 use crate::claim::{Finding, Samples, Term, Verdict};
-use crate::data::{Claim, Figure, Metric, Paper, PaperValue};
+use crate::data::{Axis, Claim, Figure, Metric, Paper, PaperValue};
 use crate::plan::host_name;
-use crate::point::{Place, Sample};
+use crate::point::{Place, Point, Sample};
 
 /// Everything about a paper.
 #[derive(Clone, Debug, Serialize)]
@@ -52,7 +52,7 @@ pub struct FigureFindings<'a> {
 pub struct Row<'a> {
     /// By its name in the paper.
     pub subject: &'a str,
-    /// Connections.
+    /// Connections, or processors where the figure's axis has those.
     pub connections: u32,
     /// Groups of the subject.
     pub groups: Option<u32>,
@@ -112,49 +112,81 @@ pub struct Side {
 /// The samples of one figure at one place.
 struct View<'a> {
     paper: &'a Paper,
+    figure: &'a Figure,
     metric: Metric,
+    /// Processors of the paper's machine, where that is simulated.
+    processors: Option<u32>,
     on: Place,
     samples: Vec<&'a Sample>,
 }
 
 impl<'a> View<'a> {
     /// Samples of the paper's machine, or of this host with the longest slices.
-    fn new(paper: &'a Paper, metric: Metric, on: Place, samples: &'a [Sample], host: &str) -> View<'a> {
+    fn new(
+        (paper, figure): (&'a Paper, &'a Figure),
+        metric: Metric,
+        on: Place,
+        samples: &'a [Sample],
+        host: &str,
+    ) -> View<'a> {
         let machine = if on == Place::Vsmp { paper.machine.as_str() } else { host };
         let own = || samples.iter().filter(|sample| sample.point.on == on && sample.point.machine == machine);
         let slice = own().map(|sample| sample.point.slice_ms).max();
-        View { paper, metric, on, samples: own().filter(|sample| Some(sample.point.slice_ms) == slice).collect() }
+        let preset = if on == Place::Vsmp { Preset::named(&paper.machine).ok() } else { None };
+        let processors = preset.map(|preset| preset.cpus as u32);
+        let samples = own().filter(|sample| Some(sample.point.slice_ms) == slice).collect();
+        View { paper, figure, metric, processors, on, samples }
     }
 
-    fn of(&self, subject: &str, connections: u32) -> impl Iterator<Item = (u64, f64, bool)> {
+    /// Seed, value, and whether it was steady.
+    fn of(&self, subject: &str, load: u32) -> Vec<(u64, f64, bool)> {
+        let values = self.measured(subject, load);
+        if self.metric != Metric::SpeedUp {
+            return values;
+        }
+        let of_one: BTreeMap<u64, f64> =
+            self.measured(subject, 1).into_iter().map(|(seed, value, _)| (seed, value)).collect();
+        let by_one = |(seed, value, steady): (u64, f64, bool)| Some((seed, value / of_one.get(&seed)?, steady));
+        values.into_iter().filter_map(by_one).collect()
+    }
+
+    fn measured(&self, subject: &str, load: u32) -> Vec<(u64, f64, bool)> {
+        let workload = self.paper.subject(subject).map_or("", |subject| subject.workload.as_str());
+        let (connections, processors) = self.figure.point(load, self.processors.unwrap_or(0));
         let subject = self.paper.subject(subject);
         let arch = subject.and_then(|subject| {
             if self.on == Place::Vsmp { subject.simulated.as_deref() } else { subject.host.as_deref() }
         });
         let name = subject.and_then(|subject| self.metric.value(subject));
         let own = move |sample: &&&Sample| {
-            Some(sample.point.arch.as_str()) == arch && sample.point.connections == connections
+            Some(sample.point.arch.as_str()) == arch
+                && sample.point.connections == connections
+                && sample.point.workload == workload
+                && self.processors.is_none_or(|_| sample.point.cpus == processors)
         };
         let value =
             move |sample: &&Sample| Some((sample.point.seed, *sample.values.get(name.as_deref()?)?, sample.steady));
-        self.samples.iter().filter(own).filter_map(value)
+        self.samples.iter().filter(own).filter_map(value).collect()
     }
 
     fn ours(&self, subject: &str, connections: u32) -> Option<Ours> {
-        let samples: BTreeMap<u64, f64> = self.of(subject, connections).map(|(seed, value, _)| (seed, value)).collect();
-        let unsteady = self.of(subject, connections).filter(|(.., steady)| !steady).count();
+        let found = self.of(subject, connections);
+        let samples: BTreeMap<u64, f64> = found.iter().map(|(seed, value, _)| (*seed, *value)).collect();
+        let unsteady = found.iter().filter(|(.., steady)| !steady).count();
         let values: Vec<f64> = samples.values().copied().collect();
         Some(Ours { estimate: Estimate::of(&values)?, samples, unsteady })
     }
 
     fn loads(&self) -> BTreeSet<u32> {
-        self.samples.iter().map(|sample| sample.point.connections).collect()
+        let processors = self.figure.axis == Axis::Processors;
+        let load = |point: &Point| if processors { point.cpus } else { point.connections };
+        self.samples.iter().map(|sample| load(&sample.point)).collect()
     }
 }
 
 impl Samples for View<'_> {
     fn values(&self, term: &Term) -> BTreeMap<u64, f64> {
-        self.of(&term.subject, term.connections).map(|(seed, value, _)| (seed, value)).collect()
+        self.of(&term.subject, term.connections).into_iter().map(|(seed, value, _)| (seed, value)).collect()
     }
 }
 
@@ -198,7 +230,7 @@ impl Row<'_> {
 
 fn of_figure<'a>(paper: &'a Paper, figure: &'a Figure, samples: &'a [Sample], host: &str) -> FigureFindings<'a> {
     let id = format!("{}.{}", paper.id, figure.id);
-    let views = figure.metric.map(|metric| Place::ALL.map(|on| View::new(paper, metric, on, samples, host)));
+    let views = figure.metric.map(|metric| Place::ALL.map(|on| View::new((paper, figure), metric, on, samples, host)));
     let rows = views.as_ref().map(|views| rows(paper, figure, views)).unwrap_or_default();
     let claims = paper.claims.iter().filter(|claim| claim.figure == figure.id);
     let claims = claims.map(|claim| of_claim(paper, figure, claim, views.as_ref())).collect();
@@ -225,7 +257,7 @@ fn rows<'a>(paper: &'a Paper, figure: &'a Figure, views: &[View<'a>; 2]) -> Vec<
             paper: value.map(|value| value.is),
             place: value.map(|value| value.place.clone()),
             derived: value.is_some_and(|value| value.derived),
-            fitted,
+            fitted: value.and_then(|value| value.fitted).or(fitted),
             simulated,
             host: host.filter(|_| figure.host.is_none()),
         };
@@ -261,7 +293,6 @@ fn of_claim<'a>(
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::point::Point;
     use lab::machine::Probe;
 
     /// Artificial samples of figure 2 and table 1: the paper's numbers, with a spread of a thousandth over three seeds.
@@ -277,8 +308,17 @@ pub(crate) mod tests {
                     let arch = subject.simulated.clone().unwrap();
                     let arch = if on == Place::Vsmp { arch } else { subject.host.clone().unwrap() };
                     let (lock, connections) = ("adaptive".to_owned(), value.at);
-                    let point =
-                        Point { on, machine: machine.clone(), arch, connections, cpus: 4, lock, slice_ms: 0, seed };
+                    let point = Point {
+                        on,
+                        machine: machine.clone(),
+                        arch,
+                        connections,
+                        cpus: 4,
+                        lock,
+                        slice_ms: 0,
+                        workload: String::new(),
+                        seed,
+                    };
                     let number = value.is * (1.0 + 0.001 * (seed as f64 - 2.0));
                     match samples.iter_mut().find(|sample| sample.point == point) {
                         Some(sample) => _ = sample.values.insert(name.clone(), number),

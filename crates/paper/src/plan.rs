@@ -120,13 +120,18 @@ fn simulated(
     let Selected { paper, figures } = selection;
     let preset = Preset::named(&paper.machine).map_err(DataError::new)?;
     for figure in figures.iter().filter(|figure| figure.reason_not_to_run(Place::Vsmp).is_none()) {
-        let subjects = figure.subjects.iter().filter_map(|name| paper.subject(name)?.simulated.as_ref());
-        for arch in subjects {
-            for &connections in figure.loads(effort.full) {
+        let subjects = figure.subjects.iter().filter_map(|name| paper.subject(name));
+        for (arch, workload) in subjects.filter_map(|subject| Some((subject.simulated.as_ref()?, &subject.workload))) {
+            for &load in figure.loads(effort.full) {
+                let (connections, cpus) = figure.point(load, preset.cpus as u32);
                 points.extend((1..=effort.seeds).map(|seed| {
                     let (machine, lock) = (paper.machine.clone(), preset.habits.lock_kind.to_string());
-                    let (on, arch, cpus) = (Place::Vsmp, arch.clone(), preset.cpus as u32);
-                    (seed, connections, Point { on, machine, arch, connections, cpus, lock, slice_ms: 0, seed })
+                    let (on, arch, workload) = (Place::Vsmp, arch.clone(), workload.clone());
+                    (
+                        seed,
+                        connections,
+                        Point { on, machine, arch, connections, cpus, lock, slice_ms: 0, workload, seed },
+                    )
                 }));
             }
         }
@@ -162,6 +167,7 @@ fn loads(selection: &Selected<'_>, effort: Effort, host: &Machine) -> Result<Vec
                 cpus: host.cores as u32,
                 lock: preset.habits.lock_kind.to_string(),
                 slice_ms: effort.slice_ms(),
+                workload: String::new(),
                 seed: 1,
             })
             .collect(),

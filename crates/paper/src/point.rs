@@ -50,6 +50,9 @@ pub struct Point {
     /// On the host, the length of a measurement in milliseconds; 0 on a simulated machine, which finds its steady
     /// state.
     pub slice_ms: u64,
+    /// What runs, by its name on the command line; empty: bulk data is sent.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub workload: String,
     /// The seed; on the host the round, in which all subjects of a load are measured in turn.
     pub seed: u64,
 }
@@ -57,7 +60,9 @@ pub struct Point {
 impl fmt::Display for Point {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = if self.on == Place::Vsmp { "seed" } else { "round" };
-        write!(f, "{}, {} connections, {count} {}", self.arch, self.connections, self.seed)
+        let workload =
+            if self.workload.is_empty() { String::new() } else { format!(", {} on {}", self.workload, self.cpus) };
+        write!(f, "{}{workload}, {} connections, {count} {}", self.arch, self.connections, self.seed)
     }
 }
 

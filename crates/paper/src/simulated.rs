@@ -12,7 +12,8 @@ use lab::machine::Probe;
 use serde_json::json;
 use vsmp::Preset;
 use vsmp::preset::Kernel;
-use vsmp::simulation::{Simulation, WHOLE};
+use vsmp::simulation::{Simulation, WHOLE, Workload};
+use vsmp::workload::messages;
 use vsmp::workload::senders::Measured;
 
 use crate::point::{Point, Sample};
@@ -31,7 +32,12 @@ pub fn measure(point: &Point) -> Result<Sample, String> {
         UNIPROCESSOR => None,
         name => Some(name.parse().map_err(|error| format!("{error}"))?),
     };
+    let workload = match point.workload.as_str() {
+        "" => Workload::Senders,
+        name => name.parse()?,
+    };
     let simulation = Simulation {
+        workload,
         cpus: point.cpus as usize,
         arch,
         connections: point.connections as usize,
@@ -48,7 +54,22 @@ pub fn measure(point: &Point) -> Result<Sample, String> {
     })?;
     let mut sample = Sample::now(point.clone(), began.elapsed().as_secs_f64(), probe.finish());
     fill(&mut sample, &measured);
+    if workload != Workload::Senders {
+        fill_messages(&mut sample, &measured, &simulation.preset);
+    }
     Ok(sample)
+}
+
+/// What the figures of Schmidt and Suda show.
+fn fill_messages(sample: &mut Sample, measured: &Measured, preset: &Preset) {
+    let [voluntary, involuntary] = messages::switches(measured);
+    for (name, number) in [
+        ("voluntary_switches", voluntary),
+        ("involuntary_switches", involuntary),
+        ("lock_ms", messages::lock_milliseconds(measured, preset)),
+    ] {
+        sample.values.insert(name.to_owned(), number);
+    }
 }
 
 fn fill(sample: &mut Sample, measured: &Measured) {

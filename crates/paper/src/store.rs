@@ -183,7 +183,7 @@ pub(crate) mod tests {
 
     pub(crate) fn point(arch: &str, connections: u32, seed: u64) -> Point {
         let (arch, machine, lock) = (arch.to_owned(), "m".to_owned(), "adaptive".to_owned());
-        Point { on: Place::Vsmp, machine, arch, connections, cpus: 4, lock, slice_ms: 0, seed }
+        Point { on: Place::Vsmp, machine, arch, connections, cpus: 4, lock, slice_ms: 0, workload: String::new(), seed }
     }
 
     pub(crate) fn sample(point: Point, megabits: f64) -> Sample {

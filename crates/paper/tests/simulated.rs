@@ -11,7 +11,7 @@ fn point(paper: &Paper, arch: &str) -> Point {
     let preset = Preset::named(&paper.machine).unwrap();
     let (machine, arch, lock) = (paper.machine.clone(), arch.to_owned(), preset.habits.lock_kind.to_string());
     let cpus = preset.cpus as u32;
-    Point { on: Place::Vsmp, machine, arch, connections: 6, cpus, lock, slice_ms: 0, seed: 1 }
+    Point { on: Place::Vsmp, machine, arch, connections: 6, cpus, lock, slice_ms: 0, workload: String::new(), seed: 1 }
 }
 
 /// A quick run of every subject with 6 connections and one seed, the smallest of all.

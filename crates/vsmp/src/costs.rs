@@ -48,6 +48,9 @@ pub struct Costs {
     pub interrupt: u64,
     /// Reading a line of payload, beyond its miss.
     pub payload_line: u64,
+    /// Time that a line of payload, read or written, has the memory bus to itself; 0: the bus bounds nothing. Other lines
+    /// find it free.
+    pub bus_line: u64,
     /// Memory that a kernel accesses in addition to Heddle's.
     pub footprint: Footprint,
     /// The percentage of the lines that Heddle touches of each [`Object`] that counts: shows the effect of a leaner
@@ -107,6 +110,7 @@ impl Costs {
             cache: (1024, 16),
             interrupt: 1500,
             payload_line: 8,
+            bus_line: 0,
             footprint: Footprint::default(),
             extent: [100; Object::ALL.len()],
         }

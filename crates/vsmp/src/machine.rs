@@ -342,8 +342,11 @@ pub(crate) fn work(step: Step, n: usize) {
     with(|state| state.work(step, n));
 }
 
-/// Plain memory.
+/// Plain memory. Where a bus carries payload, those come first that are not as far in time.
 pub(crate) fn touch(object: Object, address: usize, length: usize, write: bool) {
+    if object == Object::Payload && running(|state, _| state.costs.bus_line > 0) {
+        point();
+    }
     with(|state| state.touch(object, address, length, write));
 }
 

@@ -196,6 +196,11 @@ impl Table<'_> {
             .ok_or_else(|| PresetError(format!("`{name}` in [{}] is not a number from 0 up: {value:?}", self.section)))
     }
 
+    /// `None`: it is not there.
+    fn number_if_any(&mut self, name: &str) -> Result<Option<u64>, PresetError> {
+        if self.left.contains_key(name) { self.number(name).map(Some) } else { Ok(None) }
+    }
+
     fn text(&mut self, name: &str) -> Result<String, PresetError> {
         let value = self.take(name)?;
         let text = value.as_str().map(str::to_owned);
@@ -272,6 +277,7 @@ impl Preset {
             relax: machine.number("relax")?.max(1),
             cache: (machine.number("cache_sets")? as usize, machine.number("cache_ways")? as usize),
             payload_line: machine.number("payload_line")?,
+            bus_line: machine.number_if_any("bus_line")?.unwrap_or(0),
             priorities,
             footprint,
             ..Costs::opteron_275()

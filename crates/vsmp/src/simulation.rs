@@ -7,6 +7,7 @@ mod text;
 mod what_if;
 
 use std::fmt::{self, Display};
+use std::str::FromStr;
 use std::time::Duration;
 
 use stack::Architecture;
@@ -14,14 +15,55 @@ use sync::profile::ClassProfile;
 use sync::{LockKind, Object};
 
 use crate::preset::{Kernel, Origin, Point, Preset};
+use crate::workload::messages::{MEASURED, Messages, WARM_UP};
 use crate::workload::senders::{Measured, Senders, uniprocessor};
 use crate::{Costs, Machine};
 
 pub use what_if::Gain;
 
+/// What runs on the machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Workload {
+    /// [`workload::senders`](crate::workload::senders).
+    #[default]
+    Senders,
+    /// [`workload::messages`](crate::workload::messages).
+    Messages {
+        /// Whether each message is decoded.
+        presentation: bool,
+    },
+}
+
+impl Workload {
+    /// Every one.
+    pub const ALL: [Workload; 3] =
+        [Workload::Senders, Workload::Messages { presentation: false }, Workload::Messages { presentation: true }];
+
+    /// Its name on the command line and in results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Workload::Senders => "senders",
+            Workload::Messages { presentation: false } => "messages",
+            Workload::Messages { presentation: true } => "messages+xdr",
+        }
+    }
+}
+
+impl FromStr for Workload {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Workload, String> {
+        let names = || Workload::ALL.map(Workload::name).join(", ");
+        let found = Workload::ALL.into_iter().find(|workload| workload.name() == name);
+        found.ok_or_else(|| format!("no workload is called `{name}`; there are {}", names()))
+    }
+}
+
 /// The runs of a simulation.
 #[derive(Clone, Debug)]
 pub struct Simulation {
+    /// The workload.
+    pub workload: Workload,
     /// The machine.
     pub preset: Preset,
     /// CPUs to use of it.
@@ -101,18 +143,34 @@ impl Simulation {
         self.run_and_record(kernel, seed, Duration::ZERO)
     }
 
-    /// As [`Simulation::run`], and records the first part of the measured time, of this length
+    /// As [`Simulation::run`] with senders, and records the first part of the measured time, of this length
     /// ([`Measured::timeline`]).
     ///
     /// # Panics
     /// As [`Simulation::run`].
     pub fn run_and_record(&self, kernel: Kernel, seed: u64, stretch: Duration) -> Measured {
+        if let Workload::Messages { presentation } = self.workload {
+            return self.run_messages(kernel, seed, presentation);
+        }
         let senders = self.senders(kernel, seed);
         // An architecture for one thread has nothing for a second CPU to do.
         let cpus = if senders.arch.properties().single_thread { 1 } else { senders.cpus };
         let senders = Senders { cpus, ..senders };
         let costs = Costs { extent: self.extent, ..self.preset.costs(kernel) };
         Machine::new(cpus, costs).seed(seed).run(move || senders.run_and_record(stretch)).0
+    }
+
+    fn run_messages(&self, kernel: Kernel, seed: u64, presentation: bool) -> Measured {
+        let arch = self.arch.unwrap_or_else(uniprocessor);
+        let alone = self.arch.is_none() || arch.properties().single_thread;
+        let cpus = if alone { 1 } else { self.cpus };
+        let lock_kind = if self.arch.is_none() { Some(LockKind::Null) } else { self.lock_kind };
+        let Simulation { connections, ipv6, .. } = *self;
+        let (preset, counts) = (self.preset.clone(), (WARM_UP, MEASURED));
+        let messages =
+            Messages { arch, cpus, connections, presentation, preset, kernel, seed, ipv6, lock_kind, counts };
+        let costs = Costs { extent: self.extent, ..self.preset.costs(kernel) };
+        Machine::new(cpus, costs).seed(seed).run(move || messages.run()).0
     }
 
     /// Runs all seeds; calls `progress` before each.
@@ -184,7 +242,10 @@ impl Results {
 
     /// The paper's measurement of this point.
     pub fn point(&self) -> Option<&Point> {
-        let Simulation { preset, connections, .. } = &self.simulation;
+        let Simulation { preset, connections, workload, .. } = &self.simulation;
+        if *workload != Workload::Senders {
+            return None;
+        }
         preset.point(&self.simulation.arch_name(), *connections)
     }
 

@@ -176,6 +176,8 @@ pub(crate) struct State {
     pub(crate) outside: Rc<PlatformHeap<Real>>,
     /// The line that the running thread has read last from an atomic.
     last_read: Option<usize>,
+    /// When the memory bus will have carried all lines that were requested.
+    bus_free: u64,
     /// Empty between uses; kept for its memory.
     candidates: Vec<Candidate>,
     /// The recorder, if a caller has started a recording.
@@ -207,6 +209,7 @@ impl State {
             random: Generator::new(seed),
             account: Account::default(),
             last_read: None,
+            bus_free: 0,
             candidates: Vec::new(),
             recorder: None,
         }
@@ -359,7 +362,7 @@ impl State {
     pub(crate) fn touch(&mut self, object: Object, address: usize, length: usize, write: bool) {
         let Some(first) = line_of(address).filter(|_| self.current.is_some()) else { return };
         let lines = lines_of(first, address, length * self.costs.extent[object as usize] / 100);
-        let count = lines.len();
+        let (count, began) = (lines.len(), self.clock);
         if object == Object::Payload {
             if self.costs.footprint.zero_copy {
                 return;
@@ -371,9 +374,21 @@ impl State {
             let missed = self.access(line, write, Part::Miss(object)).is_miss();
             self.account.object_misses[object as usize] += u64::from(missed);
         }
+        if object == Object::Payload {
+            self.wait_for_bus(began, count);
+        }
         let total = self.costs.footprint.objects[object as usize];
         self.use_footprint(object as u8, address, total.saturating_sub(count));
         self.account.note(self.clock, first as u64 + 1);
+    }
+
+    /// The bus carries this many lines of payload, which the running thread has begun to use at `began`, after those of
+    /// other threads.
+    fn wait_for_bus(&mut self, began: u64, lines: usize) {
+        self.bus_free = self.bus_free.max(began) + self.costs.bus_line * lines as u64;
+        if self.costs.bus_line > 0 && self.bus_free > self.clock {
+            self.spend(Part::Payload, self.bus_free - self.clock);
+        }
     }
 
     /// Work of the scheduler on the control block of a thread, charged to the running CPU.

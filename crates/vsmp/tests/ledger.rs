@@ -9,7 +9,7 @@ use stack::Architecture;
 use sync::{Atomic, Lock, LockClass, LockKind, Object, Ordering, Platform, Step, ThreadClass};
 use vsmp::order::{Delayed, Order, Random, TimeOrdered};
 use vsmp::preset::{Kernel, Preset};
-use vsmp::simulation::{Simulation, WHOLE};
+use vsmp::simulation::{Simulation, WHOLE, Workload};
 use vsmp::workload::pair::Pair;
 use vsmp::{Account, Arena, Costs, Machine, Part, PartGroup, SwitchKind, Vsmp};
 
@@ -51,6 +51,7 @@ fn a_window_of_the_senders_has_the_time_of_every_cpu() {
         let preset = Preset::named("opteron-275").expect("it is built in");
         let arch = name.parse().ok();
         let simulation = Simulation {
+            workload: Workload::Senders,
             preset,
             cpus: 4,
             arch,

@@ -8,7 +8,8 @@ use std::time::Duration;
 use stack::{ALL_ARCHITECTURES, Architecture};
 use sync::LockKind;
 use vsmp::preset::{Kernel, Preset};
-use vsmp::simulation::{Simulation, WHOLE};
+use vsmp::simulation::{Simulation, WHOLE, Workload};
+use vsmp::workload::messages::Messages;
 use vsmp::workload::pair::Pair;
 use vsmp::{Arena, Costs, Machine};
 
@@ -36,7 +37,7 @@ fn main() {
         run(false, "one", true),
     ];
     for run in &runs {
-        assert_eq!(run.lines().count(), ALL_ARCHITECTURES.len() + 2, "a line for each architecture, and two: {run}");
+        assert_eq!(run.lines().count(), ALL_ARCHITECTURES.len() + 4, "a line for each architecture, and four: {run}");
         assert_eq!(*run, runs[0], "two runs of one build differ");
     }
     println!("test traces_repeat ... ok");
@@ -51,11 +52,23 @@ fn child() {
         let (transferred, outcome) = Machine::new(4, Costs::opteron_275()).run(move || pair.run());
         println!("{name} {:016x} {} {} bytes", outcome.account.trace, outcome.account.operations, transferred.bytes);
     }
+    // Messages from a driver in memory.
+    for (arch, presentation) in [("conn-thread:20", true), ("msgp-pool", false)] {
+        let preset = Preset::named("sparccenter-2000").expect("it is built in");
+        let (costs, kernel) = (preset.costs(Kernel::OfThePaper), Kernel::OfThePaper);
+        let (arch, counts) = (arch.parse().expect("an architecture"), (50, 200));
+        let (cpus, connections, seed, ipv6, lock_kind) = (6, 7, 3, false, None);
+        let messages =
+            Messages { arch, cpus, connections, presentation, preset, kernel, seed, ipv6, lock_kind, counts };
+        let (measured, outcome) = Machine::new(cpus, costs).seed(seed).run(move || messages.run());
+        println!("messages {:016x} {} bytes", outcome.account.trace, measured.bytes);
+    }
     // Cards, their clients and the seed.
     for seed in [1, 2] {
         let preset = Preset::named("opteron-275").expect("it is built in");
         let arch = "connp-l:128".parse().ok();
         let simulation = Simulation {
+            workload: Workload::Senders,
             preset,
             cpus: 4,
             arch,

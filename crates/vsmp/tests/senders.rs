@@ -8,7 +8,7 @@ use stack::Architecture;
 use sync::{LockClass, Object};
 use vsmp::Arena;
 use vsmp::preset::{Kernel, Preset};
-use vsmp::simulation::{Mean, Simulation, WHOLE};
+use vsmp::simulation::{Mean, Simulation, WHOLE, Workload};
 use vsmp::workload::senders::Measured;
 
 #[global_allocator]
@@ -16,7 +16,17 @@ static ARENA: Arena = Arena::new();
 
 fn simulation(arch: Option<Architecture>) -> Simulation {
     let preset = Preset::named("opteron-275").expect("it is built in");
-    Simulation { preset, cpus: 4, arch, connections: 12, seeds: 1, ipv6: false, lock_kind: None, extent: WHOLE }
+    Simulation {
+        workload: Workload::Senders,
+        preset,
+        cpus: 4,
+        arch,
+        connections: 12,
+        seeds: 1,
+        ipv6: false,
+        lock_kind: None,
+        extent: WHOLE,
+    }
 }
 
 fn check(measured: &Measured) {

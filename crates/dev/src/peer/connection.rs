@@ -13,9 +13,6 @@ use super::frames::pattern;
 
 /// Out-of-order ranges that are stored; further ones are discarded and retransmitted.
 const MAX_RANGES: usize = 64;
-/// First retransmission timeout, in nanoseconds; doubled with every further one.
-const FIRST_TIMEOUT: u64 = 200_000_000;
-
 /// The configuration of all connections of a peer.
 #[derive(Clone, Debug)]
 pub struct ConnectionConfig {
@@ -31,6 +28,8 @@ pub struct ConnectionConfig {
     pub send: Option<u64>,
     /// Compare received data with the pattern.
     pub verify: bool,
+    /// First retransmission timeout, in nanoseconds; doubled with every further one.
+    pub first_timeout: u64,
 }
 
 /// The state of a connection.
@@ -111,6 +110,7 @@ pub struct PeerConnection {
     timestamps: Option<u32>,
     scaling: bool,
     timeout_at: u64,
+    first_timeout: u64,
     backoff: u8,
     /// The peer opened it.
     opened_here: bool,
@@ -142,7 +142,8 @@ impl PeerConnection {
             ranges: Vec::new(),
             timestamps: terms.timestamps.then_some(0),
             scaling: true,
-            timeout_at: now + FIRST_TIMEOUT,
+            timeout_at: now + terms.first_timeout,
+            first_timeout: terms.first_timeout,
             backoff: 0,
             opened_here: true,
             refused: false,
@@ -237,7 +238,7 @@ impl PeerConnection {
     fn establish(&mut self, now: u64, answer: &mut PeerReaction) {
         self.state = PeerState::Established;
         self.snd_una = self.iss.wrapping_add(1);
-        self.timeout_at = now + FIRST_TIMEOUT;
+        self.timeout_at = now + self.first_timeout;
         self.backoff = 0;
         answer.established = true;
     }
@@ -258,7 +259,7 @@ impl PeerConnection {
             answer.acked = acked - fin;
             self.dup_acks = 0;
             self.backoff = 0;
-            self.timeout_at = now + FIRST_TIMEOUT;
+            self.timeout_at = now + self.first_timeout;
         } else if acked == 0 && pure && window == self.window && self.outstanding() > 0 {
             self.dup_acks = self.dup_acks.saturating_add(1);
             if self.dup_acks == 3 {
@@ -394,7 +395,7 @@ impl PeerConnection {
             return None;
         }
         if self.outstanding() == 0 {
-            self.timeout_at = now + FIRST_TIMEOUT;
+            self.timeout_at = now + self.first_timeout;
         }
         let offset = self.una_offset + u64::from(in_flight);
         let mut flags = TcpFlags::ACK;
@@ -484,7 +485,7 @@ impl PeerConnection {
     /// Handles the timeout. True: the handshake segment must be sent again; false: sending continues from SND.UNA.
     pub fn timed_out(&mut self, now: u64) -> bool {
         self.backoff = (self.backoff + 1).min(8);
-        self.timeout_at = now + (FIRST_TIMEOUT << self.backoff);
+        self.timeout_at = now + (self.first_timeout << self.backoff);
         if self.state == PeerState::Established {
             self.go_back();
             return false;

@@ -28,6 +28,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use observe::Counters;
 use sync::Platform;
@@ -88,6 +89,9 @@ pub struct PeerConfig {
     pub timestamps: bool,
     /// Received data are compared with [`pattern`], and checksums verified.
     pub verify: bool,
+    /// How long a connection waits for an acknowledgment before it sends again; twice as long each further time. Longer
+    /// than a round trip through the stack under test, or the peer repeats what was not lost.
+    pub retransmit_after: Duration,
 }
 
 impl PeerConfig {
@@ -102,6 +106,7 @@ impl PeerConfig {
             ack_every: 2,
             timestamps: true,
             verify: false,
+            retransmit_after: Duration::from_millis(200),
         }
     }
 
@@ -117,6 +122,7 @@ impl PeerConfig {
                 PeerTraffic::Source { bytes } => bytes,
             },
             verify: self.verify,
+            first_timeout: self.retransmit_after.as_nanos() as u64,
         }
     }
 }

@@ -83,7 +83,8 @@ fn line_chart(findings: &FigureFindings<'_>, metric: Metric, on: Place) -> Optio
         papers.sort_by(|a, b| a.0.total_cmp(&b.0));
     }
     let elsewhere = found.iter().any(|(.., papers)| !papers.is_empty());
-    let text = found.iter().map(|(label, ours, papers)| sentence(label, ours, papers, metric, groups)).collect();
+    let text =
+        found.iter().map(|(label, ours, papers)| sentence(label, ours, papers, metric, findings.figure.axis)).collect();
     let line = |label: String, points, elsewhere_of| Line {
         label,
         family: String::new(),
@@ -100,14 +101,18 @@ fn line_chart(findings: &FigureFindings<'_>, metric: Metric, on: Place) -> Optio
         })
         .unzip();
     let lines = own.into_iter().chain(papers.into_iter().flatten()).collect();
-    let x_label = if groups { "connection groups (logarithmic)" } else { "connections (logarithmic)" };
+    let x_label = match findings.figure.axis {
+        Axis::Groups => "connection groups (logarithmic)",
+        Axis::Connections => "connections (logarithmic)",
+        Axis::Processors => "processors (logarithmic)",
+    };
     let title = title(findings, on);
     let svg = LineChart { x_label, y_label: metric.label(), lines }.render(&title)?;
     Some(Chart { title, svg, caption: caption(metric, on, elsewhere), text })
 }
 
-fn sentence(label: &str, ours: &Points, papers: &Points, metric: Metric, groups: bool) -> String {
-    let what = if groups { "groups" } else { "connections" };
+fn sentence(label: &str, ours: &Points, papers: &Points, metric: Metric, axis: Axis) -> String {
+    let what = if axis == Axis::Groups { "groups" } else { axis.loads() };
     let list = |points: &Points| {
         let one = |(x, (y, _)): &(f64, Value)| format!("{} with {x} {what}", significant(*y));
         points.iter().map(one).collect::<Vec<_>>().join(", ")

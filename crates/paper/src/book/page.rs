@@ -92,6 +92,8 @@ struct Section<'a> {
     stated: Option<&'a Stated>,
     sequence: Option<&'a Sequence>,
     unit: &'static str,
+    /// What loads are: connections, or processors.
+    load: &'static str,
     groups: bool,
     rows: Vec<Line>,
     /// The number of the paper's numbers that the model meets.
@@ -246,6 +248,7 @@ fn section<'a>(findings: &'a FigureFindings<'a>) -> Section<'a> {
         stated: figure.stated.as_ref(),
         sequence: figure.sequence.as_ref(),
         unit: findings.unit,
+        load: figure.axis.loads(),
         groups: figure.axis == Axis::Groups,
         rows: findings.rows.iter().map(line).collect(),
         meets: meets(&findings.rows),

@@ -1,7 +1,8 @@
 //! Workloads for a machine, on top of the crate `stack`: [`pair`], two stacks on a link in memory; [`senders`], one
-//! stack that sends by several cards, as in Willmann, Rixner and Cox; [`overload`], one stack that receives more than
-//! it can process.
+//! stack that sends by several cards, as in Willmann, Rixner and Cox; [`messages`], one stack that receives messages from a
+//! driver in memory, as in Schmidt and Suda; [`overload`], one stack that receives more than it can process.
 
+pub mod messages;
 pub mod overload;
 pub mod pair;
 pub mod senders;

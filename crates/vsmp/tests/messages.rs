@@ -1,0 +1,90 @@
+//! The workload of Schmidt and Suda on a small scale: it delivers what was sent, and has the shapes that the paper is
+//! about. That it repeats itself is in `repeats.rs`.
+
+use every_arch::every_arch;
+use stack::Architecture;
+use vsmp::preset::{Kernel, Preset};
+use vsmp::workload::messages::{MESSAGE, Messages};
+use vsmp::workload::senders::Measured;
+use vsmp::{Account, Arena, Machine, PartGroup};
+
+#[global_allocator]
+static ARENA: Arena = Arena::new();
+
+fn messages(arch: &str, cpus: usize, connections: usize) -> Messages {
+    let preset = Preset::named("sparccenter-2000").expect("it is built in");
+    Messages {
+        arch: arch.parse().expect("an architecture"),
+        cpus,
+        connections,
+        presentation: false,
+        preset,
+        kernel: Kernel::OfThePaper,
+        seed: 1,
+        ipv6: false,
+        lock_kind: None,
+        counts: (100, 400),
+    }
+}
+
+fn run(messages: Messages) -> Measured {
+    let costs = messages.preset.costs(messages.kernel);
+    Machine::new(messages.cpus, costs).seed(messages.seed).run(move || messages.run()).0
+}
+
+/// Every byte is compared with what was sent (the workload panics), over both families, decoded or not.
+#[every_arch]
+fn it_delivers_what_was_sent(arch: Architecture) {
+    let cpus = if arch.properties().single_thread { 1 } else { 4 };
+    for (ipv6, presentation) in [(false, true), (true, false)] {
+        let counts = (20, 100);
+        let measured = run(Messages { arch, ipv6, presentation, counts, ..messages("up", cpus, 5) });
+        // The measuring thread looks now and then, so there may be a few more.
+        assert!((100..130).contains(&(measured.bytes / MESSAGE as u64)), "{} bytes", measured.bytes);
+    }
+}
+
+/// CPUs that work for more than a twentieth of the time.
+fn busy(account: &Account) -> usize {
+    let busy = |cpu: &&vsmp::Ledger| 20 * cpu.group(PartGroup::Work) > cpu.total;
+    account.cpus.iter().filter(busy).count()
+}
+
+#[test]
+fn a_connection_uses_one_processor_under_connectional_parallelism_and_several_under_message_parallelism() {
+    let one = run(messages("conn-thread:20", 20, 1));
+    // The connection's, and the driver's.
+    assert!(busy(&one.account) <= 2, "{} CPUs work", busy(&one.account));
+    assert!(busy(&run(messages("msgp-pool", 20, 1)).account) > 2);
+    let twenty = run(messages("conn-thread:20", 20, 20));
+    assert!(busy(&twenty.account) == 20 && twenty.megabits() > 10.0 * one.megabits(), "{}", twenty.megabits());
+}
+
+#[test]
+fn with_as_many_connections_as_processors_connections_are_the_better_unit() {
+    let [connections, messages] = ["conn-thread:20", "msgp-pool"].map(|arch| run(messages(arch, 20, 20)).megabits());
+    assert!(connections > 1.5 * messages, "{connections} and {messages} Mb/s");
+}
+
+/// The bus carries 750 Mb/s, and each message twice.
+#[test]
+fn the_memory_bus_bounds_what_the_processors_could_do() {
+    let of = |bus_line: u64| {
+        let messages = messages("conn-thread:20", 20, 20);
+        let faster = ["work.event", "work.call"].iter();
+        let preset = faster.fold(messages.preset.clone(), |preset, name| preset.with(name, 1000).expect("a value"));
+        let preset = preset.with("machine.bus_line", bus_line).expect("a value");
+        run(Messages { preset, ..messages }).megabits()
+    };
+    let (slow, fast) = (of(54), of(0));
+    assert!(slow < 190.0 && fast > 1.5 * slow, "{slow} and {fast} Mb/s");
+}
+
+#[test]
+fn the_presentation_layer_costs_most_of_the_throughput() {
+    for arch in ["conn-thread:20", "msgp-pool"] {
+        let [without, with] =
+            [false, true].map(|presentation| run(Messages { presentation, ..messages(arch, 4, 20) }).megabits());
+        assert!(with < 0.7 * without, "{arch}: {with} and {without} Mb/s");
+    }
+}
