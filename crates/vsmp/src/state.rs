@@ -8,6 +8,7 @@ use std::any::Any;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Weak;
 
@@ -165,6 +166,8 @@ pub(crate) struct State {
     scheduled: u64,
     pub(crate) random: Generator,
     pub(crate) account: Account,
+    /// Quarters of each step that have been done and are no whole step yet.
+    begun: [usize; Step::ALL.len()],
     memory: Memory,
     /// The lines imagined for an object, by its kind and its first line.
     imagined: HashMap<u64, usize, BuildHasherDefault<LineHasher>>,
@@ -174,7 +177,9 @@ pub(crate) struct State {
     /// The heap of what is no part of the machine.
     pub(crate) outside: Rc<PlatformHeap<Real>>,
     /// The line that the running thread has read last from an atomic.
-    last_read: Option<usize>,
+    pub(crate) last_read: Option<usize>,
+    /// See [`Machine::spin_for_good`](crate::Machine::spin_for_good).
+    pub(crate) spins_for_good: bool,
     /// Kept for its memory.
     candidates: Vec<Candidate>,
     /// Notes what happens, if a caller wants to see it.
@@ -205,7 +210,9 @@ impl State {
             outside: Rc::new(PlatformHeap::new(LockKind::SpinPark)),
             random: Generator::new(seed),
             account: Account::default(),
+            begun: [0; Step::ALL.len()],
             last_read: None,
+            spins_for_good: false,
             candidates: Vec::new(),
             recorder: None,
         }
@@ -289,6 +296,17 @@ impl State {
         }
     }
 
+    /// A part of a step of the running thread, in quarters. Steps are counted when they are whole.
+    pub(crate) fn work_in_part(&mut self, step: Step, quarters: usize) {
+        if self.current.is_some() {
+            self.spend(Part::Work(step), self.costs.work[step as usize] * quarters as u64 / 4);
+            let begun = &mut self.begun[step as usize];
+            *begun += quarters;
+            self.account.steps[step as usize] += (*begun / 4) as u64;
+            *begun %= 4;
+        }
+    }
+
     /// The running thread writes a line that stands for no memory.
     fn imagine(&mut self, line: usize) {
         self.account.touches += 1;
@@ -366,14 +384,27 @@ impl State {
             }
             self.spend(Part::Payload, self.costs.payload_line * count as u64);
         }
+        self.touch_lines(object, lines, write);
+        let total = self.costs.footprint.objects[object as usize];
+        self.use_footprint(object as u8, address, total.saturating_sub(count));
+        self.account.note(self.clock, first as u64 + 1);
+    }
+
+    /// Payload that the running thread reads for a checksum, whether it is copied or not.
+    pub(crate) fn sum(&mut self, address: usize, length: usize) {
+        let Some(first) = line_of(address).filter(|_| self.current.is_some()) else { return };
+        let lines = lines_of(first, address, length);
+        self.spend(Part::Payload, self.costs.payload_line * lines.len() as u64);
+        self.touch_lines(Object::Payload, lines, false);
+        self.account.note(self.clock, first as u64 + 1);
+    }
+
+    fn touch_lines(&mut self, object: Object, lines: Range<usize>, write: bool) {
         for line in lines {
             self.account.touches += 1;
             let missed = self.access(line, write, Part::Miss(object)).is_miss();
             self.account.object_misses[object as usize] += u64::from(missed);
         }
-        let total = self.costs.footprint.objects[object as usize];
-        self.use_footprint(object as u8, address, total.saturating_sub(count));
-        self.account.note(self.clock, first as u64 + 1);
     }
 
     /// Work of the scheduler on what it keeps of a thread, on the account of the running CPU.

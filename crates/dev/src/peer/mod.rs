@@ -30,6 +30,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use observe::Counters;
+use pktbuf::PktBuf;
 use sync::Platform;
 use wire::FourTuple;
 use wire::rss::Toeplitz;
@@ -88,6 +89,10 @@ pub struct PeerConfig {
     pub timestamps: bool,
     /// Received data are compared with [`pattern`], and checksums verified.
     pub verify: bool,
+    /// Sends again from SND.UNA after three duplicate acknowledgments. A peer that knows of no loss does not.
+    pub resends: bool,
+    /// The most bytes that a source has in flight on a connection, whatever the window.
+    pub in_flight: u32,
 }
 
 impl PeerConfig {
@@ -102,7 +107,18 @@ impl PeerConfig {
             ack_every: 2,
             timestamps: true,
             verify: false,
+            resends: true,
+            in_flight: u32::MAX,
         }
+    }
+
+    /// A datagram of this peer from one of its ports. `None`: there is no packet buffer.
+    ///
+    /// # Panics
+    /// `to` is of another family than the peer's address.
+    pub fn datagram(&self, from: u16, to: SocketAddr, data: &[u8]) -> Option<PktBuf> {
+        assert_eq!(self.address.is_ipv4(), to.is_ipv4(), "both ends of a datagram are of one family");
+        Frames::between(&self.link).udp(SocketAddr::new(self.address, from), to, data)
     }
 
     fn terms(&self) -> ConnectionConfig {
@@ -117,6 +133,8 @@ impl PeerConfig {
                 PeerTraffic::Source { bytes } => bytes,
             },
             verify: self.verify,
+            resends: self.resends,
+            in_flight: self.in_flight,
         }
     }
 }

@@ -1,8 +1,9 @@
 //! What is run on a machine, on top of the crate `stack`: [`pair`], two stacks on a link in memory; [`senders`], one
-//! stack that sends by several cards, as in Willmann, Rixner and Cox; [`overload`], one stack that receives more than it can
-//! process.
+//! stack that sends by several cards, as in Willmann, Rixner and Cox; [`packets`], processors that take packets of few connections from an in-memory driver, as in
+//! Nahum et al.; [`overload`], one stack that receives more than it can process.
 
 pub mod overload;
+pub mod packets;
 pub mod pair;
 pub mod senders;
 
