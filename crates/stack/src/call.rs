@@ -8,8 +8,8 @@ use std::sync::Arc;
 use observe::Time;
 use sync::Platform;
 use tcp::{
-    Abort, Close, Outbox, PcbAccess, Peek, Receive, ReportUnread, Send, SendMore, SendPromised, SendRecord, SendUrgent,
-    SetOption, Shutdown, Status, TakeError, TcpEvent,
+    Abort, Close, Outbox, PcbAccess, Peek, Receive, ReceiveInOrder, ReportUnread, Send, SendMore, SendPromised,
+    SendRecord, SendUrgent, SetOption, Shutdown, Status, TakeError, TcpEvent,
 };
 
 use wire::rss::Toeplitz;
@@ -30,6 +30,8 @@ pub enum Call<P: Platform> {
     Send(Send),
     /// Take in-order data (3.10.3).
     Receive(Receive),
+    /// The same, with an application ticket.
+    ReceiveInOrder(ReceiveInOrder),
     /// Copy in-order data and leave it queued.
     Peek(Peek),
     /// Report how much of the delivered payload has not been read yet.
@@ -97,6 +99,8 @@ pub enum Reply {
     Sent(<Send as TcpEvent>::Reply),
     /// To `Receive`.
     Received(<Receive as TcpEvent>::Reply),
+    /// To `ReceiveInOrder`.
+    ReceivedInOrder(<ReceiveInOrder as TcpEvent>::Reply),
     /// To `Peek`.
     Peeked(<Peek as TcpEvent>::Reply),
     /// To `Shutdown`.
@@ -186,6 +190,7 @@ pub fn run<P: Platform, A: PcbAccess>(call: Call<P>, pcb: &mut A, out: &mut Outb
         Call::Handle(_) => unreachable!("a handler is kept beside the PCB, by its place"),
         Call::Send(event) => Reply::Sent(event.run(pcb, out, now)),
         Call::Receive(event) => Reply::Received(event.run(pcb, out, now)),
+        Call::ReceiveInOrder(event) => Reply::ReceivedInOrder(event.run(pcb, out, now)),
         Call::Peek(event) => Reply::Peeked(event.run(pcb, out, now)),
         Call::ReportUnread(event) => {
             event.run(pcb, out, now);
@@ -217,7 +222,7 @@ pub fn run<P: Platform, A: PcbAccess>(call: Call<P>, pcb: &mut A, out: &mut Outb
 /// The readiness bit that a call can clear.
 pub fn level_of<P: Platform>(call: &Call<P>) -> Readiness {
     match call {
-        Call::Receive(_) | Call::Peek(_) => Readiness::READABLE,
+        Call::Receive(_) | Call::ReceiveInOrder(_) | Call::Peek(_) => Readiness::READABLE,
         Call::Send(_) | Call::SendUrgent(_) | Call::SendRecord(_) | Call::SendMore(_) => Readiness::WRITABLE,
         _ => Readiness::NONE,
     }
@@ -228,6 +233,7 @@ pub fn level_of<P: Platform>(call: &Call<P>) -> Readiness {
 pub fn exhausted(reply: &Reply) -> bool {
     match reply {
         Reply::Received(Err(error)) | Reply::Peeked(Err(error)) => *error == tcp::Error::WouldBlock,
+        Reply::ReceivedInOrder(Err(error)) => *error == tcp::Error::WouldBlock,
         Reply::Sent(Ok(sent)) => !sent.rest.is_empty(),
         _ => false,
     }

@@ -4,7 +4,7 @@
 //! references, cost nothing. No other file of the stack calls [`Platform::work`] or [`Platform::touch`] (`cargo xtask
 //! rules`), so this file shows that all of it is free.
 
-use pktbuf::PktBuf;
+use pktbuf::{Checksum, PktBuf};
 use sync::{Object, Platform, Step};
 use tcp::TcpEvent;
 
@@ -50,6 +50,75 @@ pub fn event<P: Platform, C, E: TcpEvent>(state: &C, socket: &TcpSocket<P>, even
         P::work(Step::Event, event.segments());
         touch::<P, _>(Object::Connection, state, true);
         touch::<P, _>(Object::Socket, socket, true);
+        let unchecked = event.unchecked();
+        if !unchecked.is_empty() {
+            P::sum(unchecked.as_ptr(), unchecked.len());
+        }
+    }
+}
+
+/// The work of an event whose parts of the connection are held one after the other. Each hold-set does a part of it: how much of
+/// which is not known, so each of the usual ones has the same. What no hold-set did is done without a lock.
+pub struct EventWork {
+    /// Of one segment, in quarters.
+    left: usize,
+    each: usize,
+    segments: usize,
+    /// What is to be summed in the first hold-set: address and length.
+    unchecked: (*const u8, usize),
+}
+
+impl EventWork {
+    /// All of an event's.
+    #[inline(always)]
+    pub fn of<E: TcpEvent>(event: &E) -> EventWork {
+        let unchecked = event.unchecked();
+        let (each, segments) = (4 / event.hold_sets().clamp(1, 4), event.segments());
+        EventWork { left: 4, each, segments, unchecked: (unchecked.as_ptr(), unchecked.len()) }
+    }
+
+    /// A hold-set that has `part` of the connection.
+    #[inline(always)]
+    pub fn hold<P: Platform, T>(&mut self, part: &T) {
+        if P::CHARGED {
+            let quarters = self.left.min(self.each);
+            self.held::<P, T>(part, quarters);
+        }
+    }
+
+    /// The hold-set of all parts, which are in `parts`.
+    #[inline(always)]
+    pub fn hold_all<P: Platform, T>(&mut self, parts: &T) {
+        if P::CHARGED {
+            self.held::<P, T>(parts, self.left);
+        }
+    }
+
+    fn held<P: Platform, T>(&mut self, part: &T, quarters: usize) {
+        P::work_in_part(Step::Event, quarters * self.segments);
+        self.left -= quarters;
+        touch::<P, _>(Object::Connection, part, true);
+        let (address, length) = std::mem::replace(&mut self.unchecked, (std::ptr::null(), 0));
+        if length > 0 {
+            P::sum(address, length);
+        }
+    }
+
+    /// The event is over.
+    #[inline(always)]
+    pub fn end<P: Platform>(&mut self, socket: &TcpSocket<P>) {
+        if P::CHARGED {
+            P::work_in_part(Step::Event, std::mem::take(&mut self.left) * self.segments);
+            touch::<P, _>(Object::Socket, socket, true);
+        }
+    }
+}
+
+/// The checksum of a segment or datagram is checked.
+#[inline(always)]
+pub fn checked<P: Platform>(buffer: &PktBuf) {
+    if P::CHARGED && buffer.meta().checksum == Checksum::None {
+        P::sum(buffer.as_ptr(), buffer.len());
     }
 }
 
@@ -111,10 +180,12 @@ pub fn receive<P: Platform>() {
 /// The call returns. The user reads its data, to copy it.
 #[inline(always)]
 pub fn answer<P: Platform>(reply: &Reply) {
-    if P::CHARGED
-        && let Reply::Received(Ok(data)) = reply
-    {
-        received::<P>(data);
+    if P::CHARGED {
+        match reply {
+            Reply::Received(Ok(data)) => received::<P>(data),
+            Reply::ReceivedInOrder(Ok(data)) => received::<P>(&data.received),
+            _ => {}
+        }
     }
 }
 

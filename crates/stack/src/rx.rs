@@ -445,6 +445,9 @@ impl<P: Platform> Driver<P> {
             tcp::config::ChecksumPlacement::Inside => Verify::Later,
         };
         let ip::Datagram { dst: local, src: remote, mut buf, .. } = datagram;
+        if verify == Verify::Now {
+            charge::checked::<P>(&buf);
+        }
         if config.fast_lane
             && verify == Verify::Now
             && let Some(header) = tcp::Segment::timestamped_header(local, remote, &buf)

@@ -264,6 +264,18 @@ pub trait Platform: Copy + Default + Debug + Send + Sync + 'static {
         let _ = (step, n);
     }
 
+    /// So many quarters of the cost of one `step`, for a step in parts between which other threads may run.
+    #[inline(always)]
+    fn work_in_part(step: Step, quarters: usize) {
+        let _ = (step, quarters);
+    }
+
+    /// The calling thread reads `length` bytes at `address` to compute a checksum over them.
+    #[inline(always)]
+    fn sum(address: *const u8, length: usize) {
+        let _ = (address, length);
+    }
+
     /// The calling thread reads, or also writes, `length` bytes of plain memory at `address`.
     #[inline(always)]
     fn touch(object: Object, address: *const u8, length: usize, write: bool) {

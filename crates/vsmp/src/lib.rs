@@ -19,6 +19,7 @@
 //! | `memory/` | addresses ([`Arena`]), directory, caches |
 //! | `platform.rs`, `word.rs` | [`Vsmp`], and its atomics |
 //! | `card.rs`, `capture.rs` | network cards, and the clients at the other end of their wires; their frames as a file |
+//! | `memory_driver.rs` | the in-memory driver of Nahum et al., which plays the remote end |
 //! | `costs.rs`, `account.rs`, `ledger.rs` | costs; totals; cycles of each CPU by purpose |
 //! | `timeline.rs` | a stretch of a run, moment by moment |
 //! | `preset.rs`, `presets/` | machines of the papers, each value with its origin |
@@ -38,6 +39,7 @@ pub mod costs;
 pub mod ledger;
 pub mod machine;
 pub mod memory;
+pub mod memory_driver;
 pub mod order;
 mod platform;
 pub mod preset;

@@ -64,6 +64,7 @@ pub struct Machine {
     order: Box<dyn Order>,
     seed: u64,
     most_turns: u64,
+    spins_for_good: bool,
 }
 
 /// The result of a run.
@@ -84,7 +85,7 @@ impl Machine {
     /// Another number of CPUs.
     pub fn new(cpus: usize, costs: Costs) -> Machine {
         assert!((1..=MOST_CPUS).contains(&cpus), "a machine has 1 to {MOST_CPUS} CPUs, not {cpus}");
-        Machine { cpus, costs, order: Box::new(TimeOrdered), seed: 1, most_turns: u64::MAX }
+        Machine { cpus, costs, order: Box::new(TimeOrdered), seed: 1, most_turns: u64::MAX, spins_for_good: false }
     }
 
     /// Sets the order that chooses the next thread.
@@ -96,6 +97,12 @@ impl Machine {
     /// The seed of the platform's random numbers; 1 if not set.
     pub fn seed(mut self, seed: u64) -> Machine {
         self.seed = seed;
+        self
+    }
+
+    /// Threads that spin never give their CPUs to others, as where there is one thread for each.
+    pub fn spin_for_good(mut self) -> Machine {
+        self.spins_for_good = true;
         self
     }
 
@@ -129,7 +136,9 @@ impl Machine {
         let _turn = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
         let _inside = Inside::enter();
         let heap = PlatformHeap::<Vsmp>::new(LockKind::SpinPark);
-        STATE.set(Some(State::new(self.cpus, self.costs, self.order, self.seed)));
+        let mut state = State::new(self.cpus, self.costs, self.order, self.seed);
+        state.spins_for_good = self.spins_for_good;
+        STATE.set(Some(state));
         let result = Rc::new(RefCell::new(None));
         let place = result.clone();
         let ended = heap.enter(|| {
@@ -342,6 +351,16 @@ pub(crate) fn work(step: Step, n: usize) {
     with(|state| state.work(step, n));
 }
 
+/// A part of a step of plain work.
+pub(crate) fn work_in_part(step: Step, quarters: usize) {
+    with(|state| state.work_in_part(step, quarters));
+}
+
+/// Plain memory that is read for a checksum.
+pub(crate) fn sum(address: usize, length: usize) {
+    with(|state| state.sum(address, length));
+}
+
 /// Plain memory. Where a bus carries payload, those come first that are not as far in time.
 pub(crate) fn touch(object: Object, address: usize, length: usize, write: bool) {
     if object == Object::Payload && running(|state, _| state.costs.bus_line > 0) {
@@ -358,10 +377,14 @@ pub(crate) fn fence() {
 
 /// One turn of a spin loop.
 pub(crate) fn relax() {
+    // Others may run at the point, and read other lines.
+    let watched = running(|state, _| state.last_read);
     point();
     let stops = running(|state, thread| {
+        state.last_read = watched;
         state.account.spins += 1;
-        state.spend(Part::Spin, state.costs.relax);
+        let delay = state.order.delay();
+        state.spend(Part::Spin, state.costs.relax + delay);
         if state.order.is_by_time() {
             let until = state.cpus[state.cpu].slice_end.max(state.clock + 1000);
             return state.spin(until);
@@ -373,6 +396,11 @@ pub(crate) fn relax() {
     if stops {
         wait();
     }
+}
+
+/// Whether a thread that spins keeps its CPU.
+pub(crate) fn spins_for_good() -> bool {
+    with(|state| state.spins_for_good).unwrap_or(false)
 }
 
 /// Gives the CPU to another thread that waits for it.

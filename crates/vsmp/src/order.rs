@@ -33,6 +33,11 @@ pub trait Order {
     /// The next CPU to run.
     fn next(&mut self, candidates: &[Candidate]) -> Turn;
 
+    /// Cycles by which the next turn of a spin loop takes longer.
+    fn delay(&mut self) -> u64 {
+        0
+    }
+
     /// A thread spins, or yields its CPU: it must not run for ever, whatever its priority.
     fn yields(&mut self, _thread: usize) {}
 
@@ -73,6 +78,43 @@ impl Order for TimeOrdered {
             }
         }
         Turn { candidate: first, until }
+    }
+
+    fn is_by_time(&self) -> bool {
+        true
+    }
+}
+
+/// As [`TimeOrdered`], but of CPUs with equal clocks any goes on, with equal chances: those that spin for a lock see its release at
+/// one time, and which of them the bus serves first is nobody's choice. For the same reason the turns of a spin loop take up to
+/// so many cycles longer. Without both, loops of constant length keep step: two threads take an unfair lock by turns, and the
+/// others never do.
+#[derive(Clone, Copy, Debug)]
+pub struct Arbitrated {
+    random: Generator,
+    jitter: usize,
+}
+
+impl Arbitrated {
+    /// The choices of a seed; `jitter`: the most cycles by which a turn of a spin loop takes longer.
+    pub fn new(seed: u64, jitter: u64) -> Arbitrated {
+        Arbitrated { random: Generator::new(seed), jitter: jitter as usize + 1 }
+    }
+}
+
+impl Order for Arbitrated {
+    fn next(&mut self, candidates: &[Candidate]) -> Turn {
+        let least = candidates.iter().map(|candidate| candidate.clock).min().unwrap_or_default();
+        let first = || candidates.iter().enumerate().filter(|(_, candidate)| candidate.clock == least);
+        let count = first().count();
+        let chosen = if count > 1 { self.random.below(count) } else { 0 };
+        let candidate = first().nth(chosen).map_or(0, |(index, _)| index);
+        let others = candidates.iter().enumerate().filter(|(index, _)| *index != candidate);
+        Turn { candidate, until: others.map(|(_, other)| other.clock).min().unwrap_or(u64::MAX) }
+    }
+
+    fn delay(&mut self) -> u64 {
+        self.random.below(self.jitter) as u64
     }
 
     fn is_by_time(&self) -> bool {

@@ -53,7 +53,7 @@ impl Platform for Vsmp {
         machine::wake(atom.address(), n);
     }
     fn relax(spins: u32) {
-        if spins < SPINS_BEFORE_YIELD { machine::relax() } else { machine::yield_now() }
+        if spins < SPINS_BEFORE_YIELD || machine::spins_for_good() { machine::relax() } else { machine::yield_now() }
     }
     fn yield_now() {
         machine::yield_now();
@@ -96,6 +96,12 @@ impl Platform for Vsmp {
     }
     fn work(step: Step, n: usize) {
         machine::work(step, n);
+    }
+    fn work_in_part(step: Step, quarters: usize) {
+        machine::work_in_part(step, quarters);
+    }
+    fn sum(address: *const u8, length: usize) {
+        machine::sum(address.addr(), length);
     }
     fn touch(object: Object, address: *const u8, length: usize, write: bool) {
         machine::touch(object, address.addr(), length, write);

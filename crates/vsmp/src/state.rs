@@ -8,6 +8,7 @@ use std::any::Any;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Weak;
 
@@ -166,6 +167,8 @@ pub(crate) struct State {
     scheduled: u64,
     pub(crate) random: Generator,
     pub(crate) account: Account,
+    /// Quarters of each step that have been done and are no whole step yet.
+    begun: [usize; Step::ALL.len()],
     memory: Memory,
     /// The simulated extra lines of an object, by its kind and its first line.
     imagined: HashMap<u64, usize, BuildHasherDefault<LineHasher>>,
@@ -175,9 +178,11 @@ pub(crate) struct State {
     /// The heap for code that is not part of the machine.
     pub(crate) outside: Rc<PlatformHeap<Real>>,
     /// The line that the running thread has read last from an atomic.
-    last_read: Option<usize>,
+    pub(crate) last_read: Option<usize>,
     /// When the memory bus will have carried all lines that were requested.
     bus_free: u64,
+    /// See [`Machine::spin_for_good`](crate::Machine::spin_for_good).
+    pub(crate) spins_for_good: bool,
     /// Empty between uses; kept for its memory.
     candidates: Vec<Candidate>,
     /// The recorder, if a caller has started a recording.
@@ -208,8 +213,10 @@ impl State {
             outside: Rc::new(PlatformHeap::new(LockKind::SpinPark)),
             random: Generator::new(seed),
             account: Account::default(),
+            begun: [0; Step::ALL.len()],
             last_read: None,
             bus_free: 0,
+            spins_for_good: false,
             candidates: Vec::new(),
             recorder: None,
         }
@@ -293,6 +300,17 @@ impl State {
         }
     }
 
+    /// A part of a step of the running thread, in quarters. Steps are counted when they are whole.
+    pub(crate) fn work_in_part(&mut self, step: Step, quarters: usize) {
+        if self.current.is_some() {
+            self.spend(Part::Work(step), self.costs.work[step as usize] * quarters as u64 / 4);
+            let begun = &mut self.begun[step as usize];
+            *begun += quarters;
+            self.account.steps[step as usize] += (*begun / 4) as u64;
+            *begun %= 4;
+        }
+    }
+
     /// The running thread writes a simulated line without memory.
     fn imagine(&mut self, line: usize) {
         self.account.touches += 1;
@@ -369,17 +387,32 @@ impl State {
             }
             self.spend(Part::Payload, self.costs.payload_line * count as u64);
         }
-        for line in lines {
-            self.account.touches += 1;
-            let missed = self.access(line, write, Part::Miss(object)).is_miss();
-            self.account.object_misses[object as usize] += u64::from(missed);
-        }
+        self.touch_lines(object, lines, write);
         if object == Object::Payload {
             self.wait_for_bus(began, count);
         }
         let total = self.costs.footprint.objects[object as usize];
         self.use_footprint(object as u8, address, total.saturating_sub(count));
         self.account.note(self.clock, first as u64 + 1);
+    }
+
+    /// Payload that the running thread reads for a checksum, whether it is copied or not.
+    pub(crate) fn sum(&mut self, address: usize, length: usize) {
+        let Some(first) = line_of(address).filter(|_| self.current.is_some()) else { return };
+        let lines = lines_of(first, address, length);
+        let (count, began) = (lines.len(), self.clock);
+        self.spend(Part::Payload, self.costs.payload_line * count as u64);
+        self.touch_lines(Object::Payload, lines, false);
+        self.wait_for_bus(began, count);
+        self.account.note(self.clock, first as u64 + 1);
+    }
+
+    fn touch_lines(&mut self, object: Object, lines: Range<usize>, write: bool) {
+        for line in lines {
+            self.account.touches += 1;
+            let missed = self.access(line, write, Part::Miss(object)).is_miss();
+            self.account.object_misses[object as usize] += u64::from(missed);
+        }
     }
 
     /// The bus carries this many lines of payload, which the running thread has begun to use at `began`, after those of

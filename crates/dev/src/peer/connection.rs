@@ -30,6 +30,10 @@ pub struct ConnectionConfig {
     pub verify: bool,
     /// First retransmission timeout, in nanoseconds; doubled with every further one.
     pub first_timeout: u64,
+    /// Three duplicate acknowledgments have it send again from SND.UNA.
+    pub resends: bool,
+    /// The most bytes in flight.
+    pub in_flight: u32,
 }
 
 /// The state of a connection.
@@ -218,7 +222,7 @@ impl PeerConnection {
         if let (Some(recent), Some(timestamps)) = (&mut self.timestamps, header.options.timestamps) {
             *recent = timestamps.value;
         }
-        self.acknowledgment_arrives(header, data.is_empty(), now, &mut answer);
+        self.acknowledgment_arrives(header, data.is_empty(), terms, now, &mut answer);
         self.data_arrives(header, data, segments, terms, &mut answer);
         if self.fin_received && self.fin_sent && self.snd_una == self.snd_max {
             self.state = PeerState::Closed;
@@ -243,7 +247,14 @@ impl PeerConnection {
         answer.established = true;
     }
 
-    fn acknowledgment_arrives(&mut self, header: &Header, pure: bool, now: u64, answer: &mut PeerReaction) {
+    fn acknowledgment_arrives(
+        &mut self,
+        header: &Header,
+        pure: bool,
+        terms: &ConnectionConfig,
+        now: u64,
+        answer: &mut PeerReaction,
+    ) {
         if !header.flags.contains(TcpFlags::ACK) {
             return;
         }
@@ -262,7 +273,7 @@ impl PeerConnection {
             self.timeout_at = now + self.first_timeout;
         } else if acked == 0 && pure && window == self.window && self.outstanding() > 0 {
             self.dup_acks = self.dup_acks.saturating_add(1);
-            if self.dup_acks == 3 {
+            if self.dup_acks == 3 && terms.resends {
                 self.go_back();
                 answer.restarted = true;
             }
@@ -375,7 +386,7 @@ impl PeerConnection {
         if self.fin_is_out() {
             return None;
         }
-        let room = self.window.saturating_sub(in_flight) as usize;
+        let room = self.window.min(terms.in_flight).saturating_sub(in_flight) as usize;
         let left = self.left(terms);
         let len = (most as u64).min(left) as usize;
         // Avoids the silly window syndrome: sends a whole segment, the end of the stream, or into a window that never

@@ -1,11 +1,13 @@
 //! The frames a peer sends, and the byte pattern that its data follow.
 
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::LazyLock;
 
 use pktbuf::{Checksum, PktBuf};
 use wire::ethernet::{EtherType, MacAddr};
-use wire::{FourTuple, arp, checksum, ethernet, icmpv6, ipv4, ipv6, protocol, tcp};
+use wire::{FourTuple, arp, checksum, ethernet, icmpv6, ipv4, ipv6, protocol, tcp, udp};
+
+use crate::mem::MemConfig;
 
 /// Period of the pattern: a prime, so that a loss or repetition of a power of two of bytes is detected.
 const PERIOD: usize = 251;
@@ -32,6 +34,11 @@ pub struct Frames {
 }
 
 impl Frames {
+    /// From the peer's end of a link to the stack's.
+    pub fn between(link: &MemConfig) -> Frames {
+        Frames { mac: link.mac_b, stack_mac: link.mac_a, verified: link.checksum_offload }
+    }
+
     /// A TCP segment of the connection `tuple` (local: the peer). A `segment_size` above 0 marks a super-segment.
     pub fn tcp(&self, tuple: &FourTuple, header: &tcp::Header, data: &[u8], segment_size: u16) -> Option<PktBuf> {
         let header_len = header.emitted_len();
@@ -54,6 +61,30 @@ impl Frames {
             frame[field..field + 2].copy_from_slice(&sum.finish().to_be_bytes());
         }
         frame.meta_mut().segment_size = segment_size;
+        Some(frame)
+    }
+
+    /// A datagram from the first of these to the second, both of one family. With a checksum, unless the stack's end verifies
+    /// none.
+    pub fn udp(&self, from: SocketAddr, to: SocketAddr, data: &[u8]) -> Option<PktBuf> {
+        let network_len = if from.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
+        let (l4, len) = (ethernet::HEADER_LEN + network_len, udp::HEADER_LEN + data.len());
+        let mut frame = PktBuf::alloc(l4 + len)?;
+        let head = frame.append(l4 + udp::HEADER_LEN);
+        self.link_and_network(&mut head[..l4], from.ip(), to.ip(), protocol::UDP, len);
+        for (at, word) in [(0, from.port()), (2, to.port()), (4, len as u16), (6, 0)] {
+            head[l4 + at..l4 + at + 2].copy_from_slice(&word.to_be_bytes());
+        }
+        frame.append(data.len()).copy_from_slice(data);
+        if self.verified {
+            frame.meta_mut().checksum = Checksum::Verified;
+        } else {
+            let pseudo = checksum::pseudo_header(from.ip(), to.ip(), protocol::UDP, len as u32);
+            let sum = pseudo.add(checksum::sum(&frame[l4..])).finish();
+            // RFC 768: zero says that there is none.
+            let sum = if sum == 0 { u16::MAX } else { sum };
+            frame[l4 + 6..l4 + 8].copy_from_slice(&sum.to_be_bytes());
+        }
         Some(frame)
     }
 

@@ -31,6 +31,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use observe::Counters;
+use pktbuf::PktBuf;
 use sync::Platform;
 use wire::FourTuple;
 use wire::rss::Toeplitz;
@@ -92,6 +93,10 @@ pub struct PeerConfig {
     /// How long a connection waits for an acknowledgment before it sends again; twice as long each further time. Longer
     /// than a round trip through the stack under test, or the peer repeats what was not lost.
     pub retransmit_after: Duration,
+    /// Sends again from SND.UNA after three duplicate acknowledgments. A peer that knows of no loss does not.
+    pub resends: bool,
+    /// The most bytes that a source has in flight on a connection, whatever the window.
+    pub in_flight: u32,
 }
 
 impl PeerConfig {
@@ -107,7 +112,18 @@ impl PeerConfig {
             timestamps: true,
             verify: false,
             retransmit_after: Duration::from_millis(200),
+            resends: true,
+            in_flight: u32::MAX,
         }
+    }
+
+    /// A datagram of this peer from one of its ports. `None`: there is no packet buffer.
+    ///
+    /// # Panics
+    /// `to` is of another family than the peer's address.
+    pub fn datagram(&self, from: u16, to: SocketAddr, data: &[u8]) -> Option<PktBuf> {
+        assert_eq!(self.address.is_ipv4(), to.is_ipv4(), "both ends of a datagram are of one family");
+        Frames::between(&self.link).udp(SocketAddr::new(self.address, from), to, data)
     }
 
     fn terms(&self) -> ConnectionConfig {
@@ -123,6 +139,8 @@ impl PeerConfig {
             },
             verify: self.verify,
             first_timeout: self.retransmit_after.as_nanos() as u64,
+            resends: self.resends,
+            in_flight: self.in_flight,
         }
     }
 }

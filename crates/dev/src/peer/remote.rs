@@ -101,11 +101,7 @@ impl<P: Platform> RemoteEnds<P> {
         RemoteEnds {
             from_stack,
             address: config.address,
-            frames: Frames {
-                mac: config.link.mac_b,
-                stack_mac: config.link.mac_a,
-                verified: config.link.checksum_offload,
-            },
+            frames: Frames::between(&config.link),
             most_data,
             terms,
             connections: Vec::new(),

@@ -4,7 +4,8 @@
 //! N pinned workers share one input. Each takes the next packet there, whatever its connection, and carries it alone
 //! through all layers up to the application. Connections, tables and locks are those of [`msgp`](super::msgp): one lock for
 //! a connection, two or six (TCP-1, TCP-2, TCP-6), of the stack's kind, or of one of the two kinds of the paper. Calls run on the thread of their caller, which shepherds what it sends down to the device. Receive threads only move
-//! frames from devices into the input.
+//! frames from devices into the input. A stack whose architecture starts no threads has its receive threads as the pool: they carry
+//! up what they take, and the input is a device that gives each of them the next frame, as in the paper.
 //!
 //! # Order
 //! Packets of one connection leave the input in order, and then race for the connection. With *arrival tickets*
@@ -206,6 +207,12 @@ pub fn new<P: Platform>(
     let locks = ConnectionLocks { plan, kind: kind.unwrap_or(shared.lock_kind) };
     let msgp = MsgP::of(shared, (locks, Habits::PLAIN), AtOnce, contents);
     let workers = if own_threads { cpus.max(1) } else { 0 };
-    let input = FrameInput::new(shared.lock_kind_between_threads(), workers, MOST_WAITING, order == PoolOrder::Arrival);
-    FrameWorkers::start(msgp, Box::new([input]), WorkerThreads { name: "heddle-pw", each: workers, cpu: 0 }, None)
+    let ordered = order == PoolOrder::Arrival;
+    let kind = shared.lock_kind_between_threads();
+    // Without workers the receive threads are the pool, and where nothing has to be in order their devices are the input.
+    let inputs: Box<[_]> = match workers {
+        0 if !ordered => Box::new([]),
+        _ => Box::new([FrameInput::new(kind, workers, MOST_WAITING, ordered)]),
+    };
+    FrameWorkers::start(msgp, inputs, WorkerThreads { name: "heddle-pw", each: workers, cpu: 0 }, None)
 }

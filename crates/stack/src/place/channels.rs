@@ -123,6 +123,9 @@ impl<P: Platform> Cell<P> {
                 Call::Receive(_) if self.delivers(target.key, now, deferred) => {
                     return Reply::Received(Err(tcp::Error::WouldBlock));
                 }
+                Call::ReceiveInOrder(_) if self.delivers(target.key, now, deferred) => {
+                    return Reply::ReceivedInOrder(Err(tcp::Error::WouldBlock));
+                }
                 Call::Peek(_) if self.delivers(target.key, now, deferred) => {
                     return Reply::Peeked(Err(tcp::Error::WouldBlock));
                 }

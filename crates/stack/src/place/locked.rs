@@ -40,7 +40,7 @@ use super::turns::HandlerTurns;
 use super::{Directory, DirectoryOf, Effects, NewConnection, Opened, Place, Site, UnawaitedEvent, conclude};
 use crate::attempt::attempt;
 use crate::call::{self, OpenRefused, OpenRequest, Reply};
-use crate::charge;
+use crate::charge::{self, EventWork};
 use crate::connections::{Arrivals, Calls, Upkeep};
 use crate::containment::FaultScope;
 use crate::deferred::{DeferredEffects, LazyEffects};
@@ -665,12 +665,16 @@ fn pass<P: Platform, E: TcpEvent>(
         }
         SharedPcb::Owned(_) => unreachable!("its owner runs its events"),
         SharedPcb::Halves(pcb, _) => {
-            charge::event(&**pcb, socket, &event);
-            event.run(&mut halves::HalvesGuard { pcb, way, held }, out, now)
+            let mut guard = halves::HalvesGuard { pcb, way, held, work: EventWork::of(&event) };
+            let reply = event.run(&mut guard, out, now);
+            guard.work.end(socket);
+            reply
         }
         SharedPcb::Six(pcb, _) => {
-            charge::event(&**pcb, socket, &event);
-            event.run(&mut six::SixGuard { pcb, way, held }, out, now)
+            let mut guard = six::SixGuard { pcb, way, held, work: EventWork::of(&event) };
+            let reply = event.run(&mut guard, out, now);
+            guard.work.end(socket);
+            reply
         }
     }
 }

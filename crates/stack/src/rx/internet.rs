@@ -19,6 +19,7 @@ use crate::addresses::InterfaceContext;
 use crate::arch::RunningArchitecture;
 use crate::arch::running::ArchitectureSlot;
 use crate::call::{ArrivingDatagram, Ingress};
+use crate::charge;
 use crate::deferred::DeferredEffects;
 use crate::shared::Shared;
 
@@ -115,6 +116,7 @@ impl<P: Platform> PacketReceiver<'_, P> {
 
     /// Posts a datagram.
     pub fn udp(&self, datagram: ip::Datagram, now: Time, deferred: &mut DeferredEffects<P>) {
+        charge::checked::<P>(&datagram.buf);
         let Ok(header) = wire::udp::parse(&datagram.buf) else {
             return self.counters.count_drop(DropReason::UdpBadLength);
         };

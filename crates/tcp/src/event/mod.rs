@@ -33,7 +33,9 @@ pub(crate) use open::Negotiation;
 pub use open::Open;
 pub use options::OptionValues;
 pub use promised::{SendPromised, SendRoom};
-pub use receive::{Peek, Peeked, Receive, ReceiveReady, ReceiveRemainder, Received, ReportUnread};
+pub use receive::{
+    Peek, Peeked, Receive, ReceiveInOrder, ReceiveReady, ReceiveRemainder, Received, ReceivedInOrder, ReportUnread,
+};
 pub use reclaim::Reclaim;
 pub use route_changed::RouteChanged;
 pub use segment_arrives::{Disposition, SegmentArrives};
@@ -62,5 +64,19 @@ pub trait TcpEvent {
     #[inline]
     fn segments(&self) -> usize {
         1
+    }
+
+    /// In how many hold-sets its work is done where the parts of a connection are held one after the other: about, on the
+    /// usual path.
+    #[inline]
+    fn hold_sets(&self) -> usize {
+        1
+    }
+
+    /// Data that the event sums first, because its checksum has not been checked
+    /// ([`ChecksumPlacement::Inside`](crate::config::ChecksumPlacement::Inside)).
+    #[inline]
+    fn unchecked(&self) -> &[u8] {
+        &[]
     }
 }

@@ -3,6 +3,7 @@
 use observe::Time;
 use pktbuf::PktBuf;
 use smallvec::SmallVec;
+use wire::SeqNumber;
 
 use super::TcpEvent;
 use crate::access::PcbAccess;
@@ -90,25 +91,33 @@ impl Receive {
     /// An error holds the second half of the event: run it. If that fails, nothing was taken.
     #[inline]
     pub fn take<A: PcbAccess>(self, pcb: &mut A, received: &mut Received) -> Result<(), ReceiveRemainder> {
-        pcb.receive_side(|rw, ra| {
-            if rw.is_usual() && take_piece(rw, self.max, received) {
-                rw.open_usual_window();
-                if !rw.update_due() {
-                    return Ok(());
-                }
-                return Err(ReceiveRemainder { nothing: false, update: Some(report(rw, ra)), state: rw.state });
+        pcb.receive_side(|rw, ra| self.take_held(rw, ra, received))
+    }
+
+    #[inline(always)]
+    fn take_held(
+        self,
+        rw: &mut ReceiveWindow,
+        ra: &mut Reassembly,
+        received: &mut Received,
+    ) -> Result<(), ReceiveRemainder> {
+        if rw.is_usual() && take_piece(rw, self.max, received) {
+            rw.open_usual_window();
+            if !rw.update_due() {
+                return Ok(());
             }
-            let kept = rw.kept;
-            take(rw, self.max, received);
-            // A call that took nothing made no room, even if the buffer's limit has grown meanwhile.
-            let empty = received.data.is_empty();
-            let update = if empty && kept == 0 { None } else { window_update(rw, ra) };
-            if empty || update.is_some() {
-                Err(ReceiveRemainder { nothing: empty && !received.end, update, state: rw.state })
-            } else {
-                Ok(())
-            }
-        })
+            return Err(ReceiveRemainder { nothing: false, update: Some(report(rw, ra)), state: rw.state });
+        }
+        let kept = rw.kept;
+        take(rw, self.max, received);
+        // A call that took nothing made no room, even if the buffer's limit has grown meanwhile.
+        let empty = received.data.is_empty();
+        let update = if empty && kept == 0 { None } else { window_update(rw, ra) };
+        if empty || update.is_some() {
+            Err(ReceiveRemainder { nothing: empty && !received.end, update, state: rw.state })
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -127,6 +136,43 @@ impl TcpEvent for Receive {
             unfinished.run(pcb, out, now)?;
         }
         Ok(received)
+    }
+}
+
+/// As [`Receive`], with an *application ticket*: the place of the data in the stream, found in the hold-set in which the data
+/// is taken. Several threads that receive from one connection bring what they took back into its order by their tickets, though
+/// the connection has been released (Nahum et al., OSDI 1994): the next ticket is this one and the number of bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct ReceiveInOrder {
+    /// Bytes wanted.
+    pub max: usize,
+}
+
+/// The result of a [`ReceiveInOrder`].
+#[derive(Debug)]
+pub struct ReceivedInOrder {
+    /// The sequence number of the first byte.
+    pub ticket: SeqNumber,
+    /// The data.
+    pub received: Received,
+}
+
+impl TcpEvent for ReceiveInOrder {
+    /// # Errors
+    /// As [`Receive`].
+    type Reply = Result<ReceivedInOrder, Error>;
+
+    fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Self::Reply {
+        let mut received = Received::default();
+        let (ticket, taken) = pcb.receive_side(|rw, ra| {
+            let ticket = rw.first_unread();
+            (ticket, Receive { max: self.max }.take_held(rw, ra, &mut received))
+        });
+        out.memory -= i64::from(received.memory);
+        if let Err(unfinished) = taken {
+            unfinished.run(pcb, out, now)?;
+        }
+        Ok(ReceivedInOrder { ticket, received })
     }
 }
 

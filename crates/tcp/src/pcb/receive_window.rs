@@ -610,13 +610,18 @@ impl ReceiveWindow {
         }
     }
 
+    /// The sequence number of the first byte that the user has not taken.
+    #[inline]
+    pub(crate) fn first_unread(&self) -> SeqNumber {
+        self.nxt - (self.queued + u32::from(self.finished()))
+    }
+
     /// Bytes from the first not taken by the user up to and including the urgent one, unless that was taken.
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.5
     //# The TCP implementation MUST (MUST-33) provide a way for the application to learn how much urgent data remains to
     //# be read from the connection, or at least to determine whether more urgent data remains to be read [19].
     pub(crate) fn urgent_ahead(&self) -> Option<u32> {
-        let first = self.nxt - (self.queued + u32::from(self.finished()));
-        u32::try_from(self.urgent - first).ok().filter(|ahead| self.urgent_valid && *ahead > 0)
+        u32::try_from(self.urgent - self.first_unread()).ok().filter(|ahead| self.urgent_valid && *ahead > 0)
     }
 
     /// Whether there is data to receive, or the end of the stream is reached.

@@ -1,9 +1,11 @@
 //! Workloads for a machine, on top of the crate `stack`: [`pair`], two stacks on a link in memory; [`senders`], one
 //! stack that sends by several cards, as in Willmann, Rixner and Cox; [`messages`], one stack that receives messages from a
-//! driver in memory, as in Schmidt and Suda; [`overload`], one stack that receives more than it can process.
+//! driver in memory, as in Schmidt and Suda; [`packets`], processors that take packets of a few connections from an
+//! in-memory driver, as in Nahum et al.; [`overload`], one stack that receives more than it can process.
 
 pub mod messages;
 pub mod overload;
+pub mod packets;
 pub mod pair;
 pub mod senders;
 

@@ -5,6 +5,7 @@ use tcp::pcb::{HeaderIn, HeaderOut, Reassembly, ReceiveWindow, RetransmitQueue, 
 use tcp::{Outbox, Pcb, PcbAccess, PcbMut, TableChange};
 
 use super::{EmitContext, HeldBeside};
+use crate::charge::EventWork;
 use crate::route_cache::RouteCache;
 
 /// A PCB behind two locks.
@@ -53,22 +54,28 @@ pub struct HalvesGuard<'a, 'w, P: Platform, H: HeldBeside> {
     pub way: EmitContext<'w, P>,
     /// Released once the send side has been processed.
     pub held: &'a mut H,
+    /// What the event has to do, for simulators.
+    pub work: EventWork,
 }
 
 impl<P: Platform, H: HeldBeside> PcbAccess for HalvesGuard<'_, '_, P, H> {
     fn header_in<R>(&mut self, f: impl FnOnce(&mut HeaderIn) -> R) -> R {
-        f(&mut self.pcb.receive.lock().header_in)
+        let mut half = self.pcb.receive.lock();
+        self.work.hold::<P, _>(&half.header_in);
+        f(&mut half.header_in)
     }
 
     fn receive_side<R>(&mut self, f: impl FnOnce(&mut ReceiveWindow, &mut Reassembly) -> R) -> R {
         let mut half = self.pcb.receive.lock();
         let half = &mut *half;
+        self.work.hold::<P, _>(half);
         f(&mut half.window, &mut half.reassembly)
     }
 
     fn send_side<R>(&mut self, f: impl FnOnce(&mut SendWindow, &mut RetransmitQueue) -> R) -> R {
         let mut guard = self.pcb.send.lock();
         let half = &mut *guard;
+        self.work.hold::<P, _>(half);
         let result = f(&mut half.window, &mut half.queue);
         drop(guard);
         self.held.release();
@@ -84,6 +91,7 @@ impl<P: Platform, H: HeldBeside> PcbAccess for HalvesGuard<'_, '_, P, H> {
         // Not earlier: the table lock, if kept, is kept while waiting for the connection.
         self.held.release();
         let half = &mut *guard;
+        self.work.hold::<P, _>(half);
         let result = f(&mut half.window, &mut half.queue, &mut half.header_out, out);
         self.way.emit(&mut half.route, out);
         result
@@ -93,6 +101,8 @@ impl<P: Platform, H: HeldBeside> PcbAccess for HalvesGuard<'_, '_, P, H> {
         let mut receive = self.pcb.receive.lock();
         let mut send = self.pcb.send.lock_after(&receive);
         let (receive, send) = (&mut *receive, &mut *send);
+        self.work.hold_all::<P, _>(receive);
+        self.work.hold::<P, _>(send);
         let parts = PcbMut {
             header_in: &mut receive.header_in,
             receive_window: &mut receive.window,

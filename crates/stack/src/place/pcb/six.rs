@@ -5,6 +5,7 @@ use tcp::pcb::{HeaderIn, HeaderOut, Reassembly, ReceiveWindow, RetransmitQueue, 
 use tcp::{Outbox, Pcb, PcbAccess, PcbMut, TableChange};
 
 use super::{EmitContext, HeldBeside};
+use crate::charge::EventWork;
 use crate::route_cache::RouteCache;
 
 /// A PCB behind six locks.
@@ -57,22 +58,28 @@ pub struct SixGuard<'a, 'w, P: Platform, H: HeldBeside> {
     pub way: EmitContext<'w, P>,
     /// Released once the send side has been processed.
     pub held: &'a mut H,
+    /// What the event has to do, for simulators.
+    pub work: EventWork,
 }
 
 impl<P: Platform, H: HeldBeside> PcbAccess for SixGuard<'_, '_, P, H> {
     fn header_in<R>(&mut self, f: impl FnOnce(&mut HeaderIn) -> R) -> R {
-        f(&mut self.pcb.header_in.lock())
+        let mut header_in = self.pcb.header_in.lock();
+        self.work.hold::<P, _>(&*header_in);
+        f(&mut header_in)
     }
 
     fn receive_side<R>(&mut self, f: impl FnOnce(&mut ReceiveWindow, &mut Reassembly) -> R) -> R {
         let mut window = self.pcb.receive_window.lock();
         let mut reassembly = self.pcb.reassembly.lock_after(&window);
+        self.work.hold::<P, _>(&*window);
         f(&mut window, &mut reassembly)
     }
 
     fn send_side<R>(&mut self, f: impl FnOnce(&mut SendWindow, &mut RetransmitQueue) -> R) -> R {
         let mut window = self.pcb.send_window.lock();
         let mut queue = self.pcb.retransmit_queue.lock_after(&window);
+        self.work.hold::<P, _>(&*window);
         let result = f(&mut window, &mut queue);
         drop(queue);
         drop(window);
@@ -90,6 +97,8 @@ impl<P: Platform, H: HeldBeside> PcbAccess for SixGuard<'_, '_, P, H> {
         let mut header_out = self.pcb.header_out.lock_after(&queue);
         // Not earlier: the table lock, if kept, is kept while waiting for the connection.
         self.held.release();
+        self.work.hold::<P, _>(&*window);
+        self.work.hold::<P, _>(&*header_out);
         let (header_out, route) = &mut *header_out;
         let result = f(&mut window, &mut queue, header_out, out);
         self.way.emit(route, out);
@@ -103,6 +112,8 @@ impl<P: Platform, H: HeldBeside> PcbAccess for SixGuard<'_, '_, P, H> {
         let mut send_window = self.pcb.send_window.lock_after(&reassembly);
         let mut retransmit_queue = self.pcb.retransmit_queue.lock_after(&send_window);
         let mut header_out = self.pcb.header_out.lock_after(&retransmit_queue);
+        self.work.hold_all::<P, _>(&*receive_window);
+        self.work.hold::<P, _>(&*send_window);
         let (header_out, route) = &mut *header_out;
         let parts = PcbMut {
             header_in: &mut header_in,

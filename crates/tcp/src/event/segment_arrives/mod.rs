@@ -56,6 +56,17 @@ impl TcpEvent for SegmentArrives<'_> {
         self.0.as_ref().map_or(1, Segment::parts)
     }
 
+    /// Header, sequence number, acknowledgement, and data or transmission.
+    #[inline]
+    fn hold_sets(&self) -> usize {
+        4
+    }
+
+    #[inline]
+    fn unchecked(&self) -> &[u8] {
+        self.0.as_ref().filter(|segment| !segment.is_checked()).map_or(&[], |segment| &segment.data)
+    }
+
     #[inline]
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Disposition {
         debug_assert!(self.0.is_some(), "there is no segment");

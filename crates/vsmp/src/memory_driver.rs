@@ -1,0 +1,223 @@
+//! The in-memory driver of Nahum, Yates, Kurose and Towsley (OSDI 1994): a device without hardware, of which many threads take
+//! packets.
+//!
+//! It has a queue pair for each thread. Behind all of them is one remote end ([`dev::peer`]): whichever thread receives gets the
+//! next packet, under a lock, so that packets leave it in order. To load the receive side of a stack the remote end makes the next
+//! segment that the window allows, and swallows acknowledgments; to load the send side it swallows data, and has an
+//! acknowledgment for every second segment, which the next thread that receives carries up. Datagrams it makes from a
+//! template, without end.
+//!
+//! What the remote end does costs nothing but the lock and one [`Step::Message`] under it. The packet is written into a
+//! buffer of the thread that carries it, headers alone: the data of a buffer is what a driver in memory leaves there.
+//!
+//! What may never happen: a step of the machine that can switch threads while the remote end is borrowed.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dev::mem::MemConfig;
+use dev::peer::{Peer, PeerConfig, PeerMonitor};
+use dev::{Capabilities, Device, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake};
+use pktbuf::{Checksum, PktBuf};
+use sync::{Lock, LockClass, LockKind, Object, Platform, Step};
+
+use crate::{Vsmp, machine};
+
+/// Frames that a thread may give to it at once.
+const ROOM: usize = 1024;
+/// Bytes of a packet that it writes: the headers.
+const HEADERS: usize = 64;
+
+/// A driver.
+pub struct MemoryDriver {
+    capabilities: Capabilities,
+    queues: Vec<QueuePair>,
+    monitor: PeerMonitor,
+    shared: Arc<Shared>,
+}
+
+/// What all threads have of it.
+struct Shared {
+    /// Held while a packet is made.
+    turn: Lock<(), Vsmp>,
+    /// One thread of the kernel runs the machine: never contended, if the rule at the head of the file is kept.
+    remote: Mutex<Remote>,
+    /// By queue: the remote port of the packet that its thread took last.
+    carried: Box<[AtomicU32]>,
+}
+
+struct Remote {
+    far: QueuePair,
+    /// Made and not taken.
+    ready: VecDeque<PktBuf>,
+    /// The datagram that is made again and again.
+    datagram: Option<PktBuf>,
+}
+
+impl Remote {
+    /// The next packet.
+    fn next(&mut self) -> Option<PktBuf> {
+        if let Some(frame) = &self.datagram {
+            return frame.duplicate();
+        }
+        if self.ready.is_empty() {
+            self.look(1);
+        }
+        self.ready.pop_front()
+    }
+
+    /// Has the remote end process what it was given, and make up to `most` packets.
+    fn look(&mut self, most: usize) {
+        let mut made = Vec::new();
+        self.far.rx.receive(&mut made, most);
+        self.ready.extend(made);
+    }
+
+    /// Gives it a frame.
+    fn accept(&mut self, frame: PktBuf) {
+        if let Err(frame) = self.far.tx.transmit(frame) {
+            self.look(ROOM);
+            // There is room now: it has looked at all that was there.
+            let _ = self.far.tx.transmit(frame);
+        }
+    }
+}
+
+impl Shared {
+    fn remote(&self) -> MutexGuard<'_, Remote> {
+        self.remote.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl MemoryDriver {
+    /// A driver for `threads` threads, whose lock is of this kind. Called by a thread of a machine. Of `remote.link`, the driver
+    /// decides queues and rings.
+    pub fn new(threads: usize, kind: LockKind, mut remote: PeerConfig) -> MemoryDriver {
+        remote.link = MemConfig { queues: 1, ring_frames: ROOM, coalescing: false, ..remote.link };
+        let mut peer = Peer::<Vsmp>::new(remote);
+        let capabilities = Capabilities { queue_pairs: threads, ..peer.capabilities().clone() };
+        let monitor = peer.monitor();
+        let far = peer.take_queues().swap_remove(0);
+        let shared = Arc::new(Shared {
+            turn: Lock::new(kind, LockClass::Pool, ()),
+            remote: Mutex::new(Remote { far, ready: VecDeque::new(), datagram: None }),
+            carried: (0..threads).map(|_| AtomicU32::new(0)).collect(),
+        });
+        let pair = |index| QueuePair {
+            rx: Box::new(Rx { shared: shared.clone(), index }),
+            tx: Box::new(Tx { shared: shared.clone() }),
+        };
+        MemoryDriver { capabilities, queues: (0..threads).map(pair).collect(), monitor, shared }
+    }
+
+    /// From now on it makes this datagram, and nothing else.
+    pub fn make_datagrams(&self, frame: &PktBuf) {
+        machine::outside(|| self.shared.remote().datagram = frame.duplicate());
+    }
+
+    /// The totals of its remote end.
+    pub fn monitor(&self) -> PeerMonitor {
+        self.monitor.clone()
+    }
+
+    /// The remote port of the packet that the thread of a queue took last; 0 before the first. Valid after the driver has been
+    /// moved.
+    pub fn carried(&self) -> impl Fn(usize) -> u16 + Clone + Send + use<> {
+        let shared = self.shared.clone();
+        move |index| shared.carried[index].load(Relaxed) as u16
+    }
+}
+
+impl Device for MemoryDriver {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn name(&self) -> &str {
+        "memory"
+    }
+
+    fn take_queues(&mut self) -> Vec<QueuePair> {
+        std::mem::take(&mut self.queues)
+    }
+}
+
+struct Rx {
+    shared: Arc<Shared>,
+    index: usize,
+}
+
+impl RxQueue for Rx {
+    fn receive(&mut self, batch: &mut Vec<PktBuf>, max: usize) -> usize {
+        if max == 0 {
+            return 0;
+        }
+        let turn = self.shared.turn.lock();
+        Vsmp::work(Step::Message, 1);
+        machine::point();
+        let frame = machine::outside(|| self.shared.remote().next());
+        drop(turn);
+        let Some(frame) = frame else { return 0 };
+        self.shared.carried[self.index].store(remote_port(&frame).into(), Relaxed);
+        let buffer = PktBuf::from_slice(&frame);
+        let meta = *frame.meta();
+        machine::outside(|| drop(frame));
+        let Some(mut buffer) = buffer else { return 0 };
+        *buffer.meta_mut() = meta;
+        machine::touch(Object::Buffer, buffer.as_ptr().addr(), buffer.len().min(HEADERS), true);
+        batch.push(buffer);
+        1
+    }
+
+    /// It never waits: its threads poll.
+    fn wait(&mut self, _: Option<Duration>) -> WaitOutcome {
+        WaitOutcome::TimedOut
+    }
+
+    fn waker(&self) -> Arc<dyn Wake> {
+        Arc::new(Nobody)
+    }
+}
+
+/// The source port of a segment or datagram; 0 if it is none.
+fn remote_port(frame: &[u8]) -> u16 {
+    let version = frame.get(wire::ethernet::HEADER_LEN).map_or(0, |byte| byte >> 4);
+    let network = if version == 6 { wire::ipv6::HEADER_LEN } else { wire::ipv4::HEADER_LEN };
+    let at = wire::ethernet::HEADER_LEN + network;
+    frame.get(at..at + 2).map_or(0, |port| u16::from_be_bytes([port[0], port[1]]))
+}
+
+struct Tx {
+    shared: Arc<Shared>,
+}
+
+impl TxQueue for Tx {
+    fn credit(&self) -> usize {
+        ROOM
+    }
+
+    fn transmit(&mut self, frame: PktBuf) -> Result<(), PktBuf> {
+        // The stack has computed it just now, because the driver does not.
+        if frame.meta().checksum == Checksum::None {
+            machine::sum(frame.as_ptr().addr(), frame.len());
+        }
+        machine::point();
+        machine::outside(|| {
+            if let Some(copy) = frame.duplicate() {
+                self.shared.remote().accept(copy);
+            }
+        });
+        Ok(())
+    }
+
+    fn flush(&mut self) {}
+}
+
+/// Nobody sleeps.
+struct Nobody;
+
+impl Wake for Nobody {
+    fn wake(&self) {}
+}

@@ -1,0 +1,470 @@
+//! The workload of Nahum, Yates, Kurose and Towsley (OSDI 1994): packet-level parallelism on few connections.
+//!
+//! One thread on each CPU, and no other. On the receive side each takes the next packet from the in-memory driver
+//! ([`MemoryDriver`]), carries it through the stack, and takes what has become readable up to the application, as an upcall
+//! would. On the send side each carries up what acknowledgments there are, and sends a packet. The pool of workers is that of
+//! `msgp-pool` without threads of its own; but any architecture runs that lets several threads use one connection.
+//!
+//! *Order.* Segments that come to TCP out of order are counted by TCP. Behind TCP the threads race once more; the application counts
+//! the packets that come to it after a later one, with their distances ([`Disorder`]). With *application tickets* each thread waits
+//! for the turn of what it took ([`tcp::ReceiveInOrder`]), so that none does.
+//!
+//! *Costs.* The stack announces its work for segments. For datagrams it announces frames and checksums alone; this file charges a
+//! call, and an emission where one is sent.
+//!
+//! What may never happen: a thread waits for the turn of data that it holds itself, or that no thread has taken.
+
+mod disorder;
+mod spec;
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use dev::Device as _;
+use dev::mem::MemConfig;
+use dev::peer::{Opens, PeerConfig, PeerMonitor, PeerTraffic};
+use observe::Counter;
+use pktbuf::{Chunk, PktBuf};
+use stack::call::{Call, Reply};
+use stack::socket::{ListenerShared, Readiness, TcpSocket, UdpShared};
+use stack::{Addressing, Architecture, Driver, InterfaceConfig, Stack, StackConfig};
+use sync::profile::{self, ClassProfile};
+use sync::{Atomic, LockKind, Ordering, Platform, Step, ThreadClass};
+use tcp::config::{BufferSizes, ChecksumPlacement, ConnectionOptions, SendAccounting};
+
+use super::nap;
+use crate::account::Account;
+use crate::memory_driver::MemoryDriver;
+use crate::order::Arbitrated;
+use crate::preset::{Kernel, Preset};
+use crate::{Machine, Vsmp, lock_profile, machine};
+
+pub use disorder::{DISTANCES, Disorder};
+pub use spec::SpecError;
+
+use disorder::Arrivals;
+
+type Socket = Arc<TcpSocket<Vsmp>>;
+type Flag = <Vsmp as Platform>::AtomicBool;
+
+const PORT: u16 = 5001;
+/// The remote port of the first connection.
+const FIRST_REMOTE: u16 = 2000;
+/// What the remote end sends repeats itself after so many bytes.
+const PERIOD: usize = 251;
+/// Socket buffers of a connection, and the remote end's window, in bytes.
+const BUFFER: u32 = 256 << 10;
+/// Nothing is lost: no timer shall think so.
+const LEAST_RTO: Duration = Duration::from_secs(3);
+
+/// Which side of the stack is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Packets arrive, and are taken up to the application.
+    Receive,
+    /// The application sends, and acknowledgments arrive.
+    Send,
+}
+
+/// Where checksums are computed and checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Summing {
+    /// Nowhere: the card would.
+    Card,
+    /// By the stack; of received segments before their connection is held.
+    Before,
+    /// By the stack, and of received segments while their connection is held.
+    Inside,
+}
+
+/// The parameters of a run. [`Packets::parse`] reads most of them from a line.
+#[derive(Clone, Debug)]
+pub struct Packets {
+    /// The architecture.
+    pub arch: Architecture,
+    /// CPUs, and threads.
+    pub cpus: usize,
+    /// Connections; thread n sends on connection n modulo their number.
+    pub connections: usize,
+    /// The side of the stack.
+    pub side: Side,
+    /// Datagrams instead of segments, by one socket.
+    pub udp: bool,
+    /// Bytes of data in a packet.
+    pub payload: usize,
+    /// Checksums.
+    pub summing: Summing,
+    /// Application tickets on the receive side of TCP.
+    pub tickets: bool,
+    /// The kind of all locks, but those of a connection if the architecture says theirs; `None`: the kernel's.
+    pub lock_kind: Option<LockKind>,
+    /// Whether the addresses are IPv6.
+    pub ipv6: bool,
+    /// The machine.
+    pub preset: Preset,
+    /// Which of several waiting CPUs is served first.
+    pub seed: u64,
+    /// Virtual time before the measurement.
+    pub warm_up: Duration,
+    /// Virtual time of the measurement.
+    pub time: Duration,
+}
+
+/// What was measured.
+#[derive(Clone, Debug)]
+pub struct Carried {
+    /// Virtual time of the measurement.
+    pub time: Duration,
+    /// Bytes that the application took, or that the remote end received in order.
+    pub bytes: u64,
+    /// Segments with data that came to TCP, on the receive side.
+    pub segments: u64,
+    /// Of these, those whose sequence number was not the next one.
+    pub out_of_order: u64,
+    /// Packets at the application, and their order.
+    pub disorder: Disorder,
+    /// Bytes since the beginning of the run that were not what was sent there, or came twice.
+    pub wrong: u64,
+    /// What the machine did.
+    pub account: Account,
+    /// The locks, by class.
+    pub locks: Vec<ClassProfile>,
+    /// The hash of all that has happened on the machine.
+    pub trace: u64,
+}
+
+impl Carried {
+    /// Payload in megabits a second.
+    pub fn megabits(&self) -> f64 {
+        self.bytes as f64 * 8.0 / self.time.as_secs_f64() / 1e6
+    }
+
+    /// Segments that came to TCP out of order, in percent.
+    pub fn out_of_order_percent(&self) -> f64 {
+        100.0 * self.out_of_order as f64 / self.segments.max(1) as f64
+    }
+
+    /// Packets that came to the application after a later one, in percent.
+    pub fn inversions_percent(&self) -> f64 {
+        100.0 * self.disorder.inversions as f64 / self.disorder.packets.max(1) as f64
+    }
+
+    /// The share of the time of all CPUs, in percent, in which they waited for the locks of connections.
+    pub fn waiting_percent(&self, cpus: usize) -> f64 {
+        let of_connections = self.locks.iter().filter(|lock| lock.class.name().starts_with("pcb-"));
+        let waited: u64 = of_connections.map(|lock| lock.wait_ns).sum();
+        100.0 * waited as f64 / (self.time.as_nanos() as f64 * cpus as f64)
+    }
+}
+
+impl Packets {
+    /// Runs it, with the footprint and the habits of the machine's kernel. One more CPU measures.
+    ///
+    /// # Panics
+    /// See [`Packets::run`] and [`Machine::run`].
+    pub fn simulate(&self) -> Carried {
+        let costs = self.preset.costs(Kernel::OfThePaper);
+        let (packets, seed, memory) = (self.clone(), self.seed, costs.memory);
+        let machine = Machine::new(self.cpus + 1, costs).seed(seed).order(Arbitrated::new(seed, memory));
+        // There is one thread for each CPU.
+        let machine = machine.spin_for_good();
+        let (mut carried, outcome) = machine.run(move || packets.run());
+        carried.trace = outcome.account.trace;
+        carried
+    }
+
+    /// To be run by the first thread of a machine with one CPU more.
+    ///
+    /// # Panics
+    /// The stack cannot be built, connections do not open, or a thread of the run panics.
+    pub fn run(&self) -> Carried {
+        profile::set_timed(true);
+        let driver = MemoryDriver::new(self.cpus, self.kind(), self.remote());
+        let (monitor, carried) = (driver.monitor(), driver.carried());
+        if self.udp && self.side == Side::Receive {
+            let datagram = self.remote().datagram(FIRST_REMOTE, self.local(), &self.data());
+            driver.make_datagrams(&datagram.expect("there is memory"));
+        }
+        let (stack, drivers) = self.stack(driver);
+        let listener = (!self.udp && self.side == Side::Receive).then(|| {
+            let options = ConnectionOptions::default();
+            stack.listen(self.local(), 64, options).expect("the port is free")
+        });
+        let crew = Arc::new(Crew::new(self, &stack));
+        let hand = |(index, driver): (usize, Driver<Vsmp>)| {
+            let hand = Hand { packets: self.clone(), crew: crew.clone(), driver, index, rest: None };
+            let carried = carried.clone();
+            Vsmp::spawn(&format!("hand{index}"), Some(index), ThreadClass::Worker, move || hand.work(&carried))
+        };
+        let threads: Vec<usize> = drivers.into_iter().enumerate().map(hand).collect();
+        self.open(&crew, listener.as_deref());
+        nap(self.warm_up);
+        let measured = self.measure(&crew, &monitor);
+        crew.stop.store(true, Ordering::Release);
+        for thread in threads {
+            if let Err(panic) = Vsmp::join(thread) {
+                std::panic::resume_unwind(panic);
+            }
+        }
+        profile::set_timed(false);
+        Carried { wrong: crew.wrong() + monitor.totals().mismatches, ..measured }
+    }
+
+    fn kind(&self) -> LockKind {
+        self.lock_kind.unwrap_or(self.preset.habits.lock_kind)
+    }
+
+    fn addresses(&self) -> [IpAddr; 2] {
+        let texts = if self.ipv6 { ["fd09::1", "fd09::2"] } else { ["10.9.0.1", "10.9.0.2"] };
+        texts.map(|text| text.parse().expect("an address"))
+    }
+
+    fn local(&self) -> SocketAddr {
+        SocketAddr::new(self.addresses()[0], PORT)
+    }
+
+    /// The data of a packet to send: as often as it is a whole number of periods, what the remote end expects.
+    fn data(&self) -> Vec<u8> {
+        (0..self.payload).map(|at| (at % PERIOD) as u8).collect()
+    }
+
+    fn remote(&self) -> PeerConfig {
+        let mut remote = PeerConfig::new(self.addresses()[1]);
+        let headers = if self.ipv6 { 60 } else { 40 };
+        remote.link =
+            MemConfig { mtu: self.payload + headers, checksum_offload: self.summing == Summing::Card, ..remote.link };
+        (remote.window, remote.timestamps, remote.resends) = (BUFFER, false, false);
+        // A packet that waits for an unfair lock may be overtaken by all that are in flight, and TCP keeps no more than these.
+        remote.in_flight = BUFFER / 4;
+        if self.side == Side::Receive && !self.udp {
+            remote.traffic = PeerTraffic::Source { bytes: None };
+            let connections = self.connections as u16;
+            remote.opens = Some(Opens { connections, to: self.local(), first_port: FIRST_REMOTE });
+        }
+        remote.verify = self.side == Side::Send && self.payload.is_multiple_of(PERIOD) && self.connections == 1;
+        remote
+    }
+
+    fn stack(&self, driver: MemoryDriver) -> (Stack<Vsmp>, Vec<Driver<Vsmp>>) {
+        let mut config = StackConfig::<Vsmp>::new(self.arch);
+        (config.cpus, config.seed, config.lock_kind) = (self.cpus, Some(self.seed), self.kind());
+        // The threads of the run are the workers, as in the paper.
+        (config.own_threads, config.homing, config.receive_batch) = (false, false, 1);
+        let size = BufferSizes { min: BUFFER, initial: BUFFER, max: BUFFER };
+        (config.tcp.send_buffer, config.tcp.receive_buffer) = (size, size);
+        config.tcp.send_accounting = SendAccounting::Bytes;
+        config.tcp.send_low_water = self.preset.habits.low_water;
+        (config.tcp.rto.min_rto, config.tcp.rto.initial_rto) = (LEAST_RTO, LEAST_RTO);
+        config.tcp.timestamps = false;
+        if self.summing == Summing::Inside {
+            config.tcp.checksum_placement = ChecksumPlacement::Inside;
+        }
+        let prefix = if self.ipv6 { 64 } else { 24 };
+        let addresses = vec![(self.addresses()[0], prefix)];
+        let addressing = Addressing::default();
+        debug_assert_eq!(driver.capabilities().queue_pairs, self.cpus);
+        let interface = InterfaceConfig { device: Box::new(driver), addresses, gateways: vec![], addressing };
+        Stack::build(config, vec![interface]).expect("the stack builds")
+    }
+
+    /// Opens the connections, or has them opened, and tells the threads of them.
+    fn open(&self, crew: &Crew, listener: Option<&ListenerShared<Vsmp>>) {
+        let mut sockets: Vec<Option<Socket>> = vec![None; if self.udp { 0 } else { self.connections }];
+        if listener.is_none() {
+            for (index, socket) in sockets.iter_mut().enumerate() {
+                let remote = SocketAddr::new(self.addresses()[1], FIRST_REMOTE + index as u16);
+                let options = ConnectionOptions { no_delay: true, ..Default::default() };
+                *socket = Some(crew.stack.connect(None, remote, &options).expect("it opens"));
+            }
+        }
+        for turn in 0.. {
+            while let Some(socket) = listener.and_then(ListenerShared::accept) {
+                let index = socket.tuple().remote_port - FIRST_REMOTE;
+                sockets[usize::from(index)] = Some(socket);
+            }
+            let open = |socket: &Socket| socket.ready.get().intersects(Readiness::CONNECTED);
+            if sockets.iter().all(|socket| socket.as_ref().is_some_and(|socket| listener.is_some() || open(socket))) {
+                break;
+            }
+            assert!(turn < 10_000, "connections do not open: {:?}", crew.stack.stats().counters);
+            nap(Duration::from_micros(200));
+        }
+        let _ = crew.sockets.set(sockets.into_iter().flatten().collect());
+    }
+
+    fn measure(&self, crew: &Crew, monitor: &PeerMonitor) -> Carried {
+        let counted = |counter| crew.stack.stats().counters.get(counter);
+        let count = || {
+            let bytes = match self.side {
+                Side::Receive => crew.bytes.load(Relaxed),
+                Side::Send if self.udp => crew.bytes.load(Relaxed),
+                Side::Send => monitor.totals().bytes_in,
+            };
+            (bytes, monitor.totals().segments_out, counted(Counter::OutOfOrderAtEntry), crew.disorder())
+        };
+        let before = count();
+        lock_profile().reset();
+        let (account, start) = (machine::account(), Vsmp::now());
+        nap(self.time);
+        let (time, locks) = (Vsmp::now() - start, lock_profile().snapshot().to_vec());
+        let (account, after) = (machine::account().since(&account), count());
+        Carried {
+            time: Duration::from_nanos(time),
+            bytes: after.0 - before.0,
+            segments: after.1 - before.1,
+            out_of_order: after.2 - before.2,
+            disorder: after.3.since(&before.3),
+            wrong: 0,
+            account,
+            locks,
+            trace: 0,
+        }
+    }
+}
+
+/// What the threads of a run share. What is no part of the machine (`std`'s atomics) is not charged.
+struct Crew {
+    stack: Stack<Vsmp>,
+    stop: Flag,
+    /// The connections, once they are open.
+    sockets: OnceLock<Vec<Socket>>,
+    /// Their order at the application.
+    arrivals: Vec<Arrivals>,
+    datagrams: Option<Arc<UdpShared<Vsmp>>>,
+    bytes: AtomicU64,
+    /// What a thread sends.
+    chunk: Arc<[u8]>,
+}
+
+impl Crew {
+    fn new(packets: &Packets, stack: &Stack<Vsmp>) -> Crew {
+        let datagrams = packets.udp.then(|| stack.bind_udp(packets.local()).expect("the port is free"));
+        Crew {
+            stack: stack.clone(),
+            stop: Flag::new(false),
+            sockets: OnceLock::new(),
+            arrivals: (0..packets.connections).map(|_| Arrivals::new(packets.payload)).collect(),
+            datagrams,
+            bytes: AtomicU64::new(0),
+            chunk: packets.data().into(),
+        }
+    }
+
+    fn disorder(&self) -> Disorder {
+        self.arrivals.iter().map(Arrivals::disorder).fold(Disorder::default(), |sum, other| sum.and(&other))
+    }
+
+    fn wrong(&self) -> u64 {
+        self.arrivals.iter().map(Arrivals::wrong).sum()
+    }
+}
+
+/// The thread of a CPU.
+struct Hand {
+    packets: Packets,
+    crew: Arc<Crew>,
+    driver: Driver<Vsmp>,
+    index: usize,
+    /// What of a packet found no room.
+    rest: Option<Chunk>,
+}
+
+impl Hand {
+    fn work(mut self, carried: &dyn Fn(usize) -> u16) {
+        while !self.crew.stop.load(Ordering::Acquire) {
+            let took = self.driver.poll() > 0;
+            let busy = match (self.packets.side, self.packets.udp) {
+                (Side::Receive, true) => took && self.take_datagram(),
+                (Side::Receive, false) => self.take_up(took.then(|| carried(self.index))),
+                (Side::Send, true) => self.send_datagram(),
+                (Side::Send, false) => self.send(),
+            };
+            if !took && !busy {
+                Vsmp::yield_now();
+            }
+        }
+        self.driver.rest();
+    }
+
+    /// Takes up what has become readable by the packet of this remote port; without a packet, what others have left.
+    fn take_up(&self, port: Option<u16>) -> bool {
+        let Some(sockets) = self.crew.sockets.get() else { return false };
+        match port.map(|port| usize::from(port.wrapping_sub(FIRST_REMOTE))) {
+            Some(connection) if connection < sockets.len() => self.receive(&sockets[connection], connection),
+            Some(_) => false,
+            None => (0..sockets.len()).any(|connection| self.receive(&sockets[connection], connection)),
+        }
+    }
+
+    /// Receives a packet at a time while there is data. False: there was none.
+    fn receive(&self, socket: &Socket, connection: usize) -> bool {
+        let mut any = false;
+        while socket.ready.get().contains(Readiness::READABLE) {
+            let call = Call::ReceiveInOrder(tcp::ReceiveInOrder { max: 1 });
+            let Reply::ReceivedInOrder(Ok(taken)) = self.crew.stack.call(&socket.target(), call) else { break };
+            let (ticket, more) = (taken.ticket.0, taken.received.more);
+            any = true;
+            self.upcall(&self.crew.arrivals[connection], ticket, taken.received);
+            if !more {
+                break;
+            }
+        }
+        any
+    }
+
+    /// Brings data to the application.
+    fn upcall(&self, arrivals: &Arrivals, ticket: u32, received: tcp::Received) {
+        let len: usize = received.data.iter().map(|data| data.len()).sum();
+        if self.packets.tickets {
+            arrivals.wait_for(ticket, received.data.first().and_then(|data| data.first()).copied());
+        }
+        machine::point();
+        arrivals.note(ticket, received.data.iter().flat_map(|data| data.iter().copied()));
+        Vsmp::work(Step::Application, 1);
+        if self.packets.tickets {
+            arrivals.pass(ticket.wrapping_add(len as u32));
+        }
+        self.crew.bytes.fetch_add(len as u64, Relaxed);
+    }
+
+    fn take_datagram(&self) -> bool {
+        let Some(socket) = &self.crew.datagrams else { return false };
+        Vsmp::work(Step::Call, 1);
+        let Ok(datagram) = self.crew.stack.receive_udp(socket) else { return false };
+        Vsmp::work(Step::Application, 1);
+        self.crew.bytes.fetch_add(datagram.buf.len() as u64, Relaxed);
+        true
+    }
+
+    /// Sends a packet, or the rest of one. False: there is no room.
+    fn send(&mut self) -> bool {
+        let Some(sockets) = self.crew.sockets.get() else { return false };
+        let socket = &sockets[self.index % sockets.len()];
+        let chunk = self.rest.take().unwrap_or_else(|| {
+            Vsmp::work(Step::Application, 1);
+            Chunk::part(self.crew.chunk.clone(), 0..self.packets.payload)
+        });
+        let len = chunk.len();
+        let mut send = tcp::Send { chunks: tcp::Chunks::from_iter([chunk]) };
+        let taken = self.crew.stack.send(&socket.target(), &mut send);
+        self.rest = send.chunks.into_iter().next();
+        matches!(taken, Some(Ok(taken)) if taken == len)
+    }
+
+    fn send_datagram(&self) -> bool {
+        let Some(socket) = &self.crew.datagrams else { return false };
+        Vsmp::work(Step::Application, 1);
+        Vsmp::work(Step::Call, 1);
+        let Some(mut buffer) = PktBuf::alloc(self.packets.payload) else { return false };
+        buffer.append(self.packets.payload).copy_from_slice(&self.crew.chunk);
+        Vsmp::work(Step::Emit, 1);
+        let to = SocketAddr::new(self.packets.addresses()[1], FIRST_REMOTE);
+        let sent = self.crew.stack.send_udp(socket, buffer, Some(to)).is_ok();
+        if sent {
+            self.crew.bytes.fetch_add(self.packets.payload as u64, Relaxed);
+        }
+        sent
+    }
+}

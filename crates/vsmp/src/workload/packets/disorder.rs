@@ -1,0 +1,122 @@
+//! The order in which packets come to the application, and the turnstile of its tickets.
+
+use std::cmp::Ordering::Greater;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use sync::{Atomic, Ordering, Platform};
+
+use super::PERIOD;
+use crate::Vsmp;
+
+/// Classes of distances: 1, 2, 3 to 4, 5 to 8, and so on.
+pub const DISTANCES: usize = 12;
+
+/// Packets that came to the application, and how many of them came after a later one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Disorder {
+    /// Packets.
+    pub packets: u64,
+    /// Those that came after a packet which follows them in the stream.
+    pub inversions: u64,
+    /// Of these, how many by how many packets they were behind the furthest one: 1, 2, 3 to 4, 5 to 8, and so on.
+    pub distances: [u64; DISTANCES],
+}
+
+impl Disorder {
+    pub(super) fn and(&self, other: &Disorder) -> Disorder {
+        self.with(other, |a, b| a + b)
+    }
+
+    pub(super) fn since(&self, before: &Disorder) -> Disorder {
+        self.with(before, |now, then| now - then)
+    }
+
+    fn with(&self, other: &Disorder, of: impl Fn(u64, u64) -> u64) -> Disorder {
+        Disorder {
+            packets: of(self.packets, other.packets),
+            inversions: of(self.inversions, other.inversions),
+            distances: std::array::from_fn(|at| of(self.distances[at], other.distances[at])),
+        }
+    }
+}
+
+/// One connection's packets at the application.
+pub(super) struct Arrivals {
+    payload: usize,
+    seen: Mutex<Seen>,
+    /// The ticket that has its turn, plus 2^32; 0 before the first. A word of the machine: threads wait for it.
+    turn: <Vsmp as Platform>::AtomicU64,
+}
+
+#[derive(Default)]
+struct Seen {
+    disorder: Disorder,
+    /// The ticket of the beginning of a period, and of the packet that is furthest in the stream.
+    base: Option<u32>,
+    furthest: u32,
+    wrong: u64,
+}
+
+/// A ticket as it is in the word.
+fn word(ticket: u32) -> u64 {
+    1 << 32 | u64::from(ticket)
+}
+
+impl Arrivals {
+    pub(super) fn new(payload: usize) -> Arrivals {
+        Arrivals { payload, seen: Mutex::default(), turn: <Vsmp as Platform>::AtomicU64::new(0) }
+    }
+
+    /// One thread of the kernel runs the machine, and none can switch while it has this: never contended.
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the turn of a ticket. The packet in which the stream begins has it: that is the first with this first byte, as no
+    /// packet is a whole number of periods.
+    pub(super) fn wait_for(&self, ticket: u32, first: Option<u8>) {
+        let mut spins = 0;
+        loop {
+            let turn = self.turn.load(Ordering::Acquire);
+            if turn == word(ticket) || turn == 0 && first == Some(0) {
+                return;
+            }
+            Vsmp::relax(spins);
+            spins = spins.saturating_add(1);
+        }
+    }
+
+    /// The turn of the next ticket.
+    pub(super) fn pass(&self, next: u32) {
+        self.turn.store(word(next), Ordering::Release);
+    }
+
+    /// A packet has come to the application.
+    pub(super) fn note(&self, ticket: u32, data: impl Iterator<Item = u8>) {
+        let mut seen = self.seen();
+        let mut data = data.peekable();
+        let phase = data.peek().map_or(0, |byte| u32::from(*byte));
+        let base = *seen.base.get_or_insert(ticket.wrapping_sub(phase));
+        let from_base = i64::from(ticket.wrapping_sub(base) as i32);
+        let at = from_base.rem_euclid(PERIOD as i64) as usize;
+        seen.wrong += data.enumerate().map(|(n, byte)| u64::from(usize::from(byte) != (at + n) % PERIOD)).sum::<u64>();
+        seen.disorder.packets += 1;
+        let behind = seen.furthest.wrapping_sub(ticket) as i32;
+        if seen.disorder.packets > 1 && behind.cmp(&0) == Greater {
+            let distance = (behind as usize).div_ceil(self.payload);
+            let class = (distance.next_power_of_two().trailing_zeros() as usize).min(DISTANCES - 1);
+            seen.disorder.inversions += 1;
+            seen.disorder.distances[class] += 1;
+        } else {
+            seen.furthest = ticket;
+        }
+    }
+
+    pub(super) fn disorder(&self) -> Disorder {
+        self.seen().disorder
+    }
+
+    pub(super) fn wrong(&self) -> u64 {
+        self.seen().wrong
+    }
+}
