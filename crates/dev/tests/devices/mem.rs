@@ -1,7 +1,7 @@
 //! The linked pair.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dev::coalesce::coalesce;
 use dev::mem::{MemConfig, loopback, pair};
@@ -380,8 +380,9 @@ fn seventy_sleeping_receivers_are_woken_each_by_its_frame() {
         .map(|mut queue| {
             std::thread::spawn(move || {
                 ABOUT_TO_SLEEP.fetch_add(1, Ordering::Relaxed);
-                // A lost wake-up shows as a wait that ends only by its long timeout.
+                let began = Instant::now();
                 assert_eq!(queue.rx.wait(Some(HANG)), WaitOutcome::Ready);
+                assert!(began.elapsed() < HANG, "the wake-up was lost, and the wait ended by its time-out");
                 assert_eq!(drain(&mut queue).len(), 1);
             })
         })
