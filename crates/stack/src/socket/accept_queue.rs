@@ -205,6 +205,11 @@ impl<P: Platform> AcceptQueues<P> {
         }
         left
     }
+
+    /// Whether [`AcceptQueues::close`] has begun.
+    pub(super) fn is_closed(&self) -> bool {
+        self.shards[0].queue.lock().closed
+    }
 }
 
 #[cfg(test)]

@@ -253,7 +253,7 @@ impl<P: Platform> ListenerShared<P> {
 
     /// Whether it has been closed.
     pub(crate) fn is_closed(&self) -> bool {
-        self.queue.lock().closed
+        self.queues.is_closed()
     }
 
     /// Handshakes in progress, and connections waiting to be accepted.
