@@ -1,4 +1,4 @@
-//! The workload of Nahum et al. on a small scale: every byte arrives, runs repeat, and the shapes that the paper's text names come
+//! The workload of Nahum et al. on a small scale: every byte arrives, and the shapes that the paper's text names come
 //! out of the shipped stack.
 
 use vsmp::workload::packets::{Carried, Packets};
@@ -33,8 +33,7 @@ fn every_byte_arrives_at_its_place() {
     }
 }
 
-/// A machine that is not the first of its process finds other addresses free, so orders of magnitude are compared, not traces: those
-/// of two processes are (`repeats.rs`).
+/// A machine that is not the first of its process finds other addresses free, so the bounds leave room for that.
 #[test]
 fn an_unfair_lock_loses_the_order_and_a_queue_keeps_it() {
     let tas = run("msgp-pool+tas+unordered receive checksum ms=1000", 8);
