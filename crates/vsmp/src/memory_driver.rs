@@ -93,8 +93,9 @@ impl Shared {
 
 impl MemoryDriver {
     /// A driver for `threads` threads, whose lock is of this kind. Called by a thread of a machine. Of `remote.link`, the driver
-    /// decides queues and rings.
-    pub fn new(threads: usize, kind: LockKind, mut remote: PeerConfig) -> MemoryDriver {
+    /// decides queues and rings. `datagrams`: the stack sends datagrams.
+    pub fn new(threads: usize, kind: LockKind, mut remote: PeerConfig, datagrams: bool) -> MemoryDriver {
+        let sums = !remote.link.checksum_offload && !datagrams;
         remote.link = MemConfig { queues: 1, ring_frames: ROOM, coalescing: false, ..remote.link };
         let mut peer = Peer::<Vsmp>::new(remote);
         let capabilities = Capabilities { queue_pairs: threads, ..peer.capabilities().clone() };
@@ -107,7 +108,7 @@ impl MemoryDriver {
         });
         let pair = |index| QueuePair {
             rx: Box::new(Rx { shared: shared.clone(), index }),
-            tx: Box::new(Tx { shared: shared.clone() }),
+            tx: Box::new(Tx { shared: shared.clone(), sums }),
         };
         MemoryDriver { capabilities, queues: (0..threads).map(pair).collect(), monitor, shared }
     }
@@ -191,6 +192,8 @@ fn remote_port(frame: &[u8]) -> u16 {
 
 struct Tx {
     shared: Arc<Shared>,
+    /// The stack computes checksums of segments.
+    sums: bool,
 }
 
 impl TxQueue for Tx {
@@ -199,8 +202,8 @@ impl TxQueue for Tx {
     }
 
     fn transmit(&mut self, frame: PktBuf) -> Result<(), PktBuf> {
-        // The stack has computed it just now, because the driver does not.
-        if frame.meta().checksum == Checksum::None {
+        // The stack has computed a segment's just now, because the driver does not; of datagrams the workload says so.
+        if self.sums && frame.meta().checksum == Checksum::None {
             machine::sum(frame.as_ptr().addr(), frame.len());
         }
         machine::point();

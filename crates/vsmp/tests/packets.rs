@@ -1,4 +1,4 @@
-//! The workload of Nahum et al. on a small scale: every byte arrives, runs repeat, and the shapes that the paper's text names come
+//! The workload of Nahum et al. on a small scale: every byte arrives, and the shapes that the paper's text names come
 //! out of the shipped stack.
 
 use vsmp::workload::packets::{Carried, Packets};
@@ -7,10 +7,10 @@ use vsmp::{Arena, Preset};
 #[global_allocator]
 static ARENA: Arena = Arena::new();
 
-/// A run of a tenth of a second on so many CPUs.
+/// A run on so many CPUs: of a tenth of a second, unless its line says another time. An unfair lock takes longer to lose the order.
 fn run(line: &str, cpus: usize) -> Carried {
     let preset = Preset::named("sgi-challenge").expect("it is built in");
-    let packets = Packets::parse(&format!("{line} ms=100"), cpus, 1, &preset).expect("it is a run");
+    let packets = Packets::parse(&line.replacen(' ', " ms=100 ", 1), cpus, 1, &preset).expect("it is a run");
     let carried = packets.simulate();
     assert!(carried.bytes > 0, "{line}: nothing arrives");
     assert_eq!(carried.wrong, 0, "{line}: bytes at the wrong place");
@@ -33,13 +33,12 @@ fn every_byte_arrives_at_its_place() {
     }
 }
 
-/// A machine that is not the first of its process finds other addresses free, so orders of magnitude are compared, not traces: those
-/// of two processes are (`repeats.rs`).
+/// A machine that is not the first of its process finds other addresses free, so the bounds leave room for that.
 #[test]
 fn an_unfair_lock_loses_the_order_and_a_queue_keeps_it() {
-    let tas = run("msgp-pool+tas+unordered receive checksum", 8);
-    let mcs = run("msgp-pool+mcs+unordered receive checksum locks=mcs", 8);
-    let peak = run("msgp-pool+tas+unordered receive checksum", 4);
+    let tas = run("msgp-pool+tas+unordered receive checksum ms=1000", 8);
+    let mcs = run("msgp-pool+mcs+unordered receive checksum locks=mcs ms=1000", 8);
+    let peak = run("msgp-pool+tas+unordered receive checksum ms=1000", 4);
     assert!(tas.out_of_order_percent() > 20.0, "{}", tas.out_of_order_percent());
     assert!(mcs.out_of_order_percent() < 2.0, "{}", mcs.out_of_order_percent());
     assert!(tas.megabits() < 0.9 * peak.megabits(), "{} after {}", tas.megabits(), peak.megabits());
@@ -57,12 +56,14 @@ fn tickets_keep_the_order_of_the_application() {
 
 #[test]
 fn connections_and_datagrams_scale() {
-    let one = run("msgp-pool+tas+unordered receive", 8);
+    let one = run("msgp-pool+tas+unordered receive ms=1000", 8);
     let each = run("msgp-pool+tas+unordered receive conns=each", 8);
     assert!(each.megabits() > 3.0 * one.megabits() && each.waiting_percent(8) < 5.0);
     assert!(one.waiting_percent(8) > 50.0);
-    let alone = run("msgp-pool+tas+unordered udp send", 1);
-    assert!(run("msgp-pool+tas+unordered udp send", 8).megabits() > 6.4 * alone.megabits());
+    let [alone, eight] = [1, 8].map(|cpus| run("msgp-pool+tas+unordered udp receive", cpus).megabits());
+    assert!(eight > 5.0 * alone, "{eight} and {alone}");
+    let [alone, eight] = [1, 8].map(|cpus| run("msgp-pool+tas+unordered udp send", cpus).megabits());
+    assert!(eight > 5.0 * alone, "{eight} and {alone}");
 }
 
 /// One processor finds no lock held, and each lock more costs it something.

@@ -181,7 +181,7 @@ impl Packets {
     /// The stack cannot be built, connections do not open, or a thread of the run panics.
     pub fn run(&self) -> Carried {
         profile::set_timed(true);
-        let driver = MemoryDriver::new(self.cpus, self.kind(), self.remote());
+        let driver = MemoryDriver::new(self.cpus, self.kind(), self.remote(), self.udp);
         let (monitor, carried) = (driver.monitor(), driver.carried());
         if self.udp && self.side == Side::Receive {
             let datagram = self.remote().datagram(FIRST_REMOTE, self.local(), &self.data());
@@ -459,6 +459,9 @@ impl Hand {
         Vsmp::work(Step::Call, 1);
         let Some(mut buffer) = PktBuf::alloc(self.packets.payload) else { return false };
         buffer.append(self.packets.payload).copy_from_slice(&self.crew.chunk);
+        if self.packets.summing != Summing::Card {
+            machine::sum(buffer.as_ptr().addr(), buffer.len());
+        }
         Vsmp::work(Step::Emit, 1);
         let to = SocketAddr::new(self.packets.addresses()[1], FIRST_REMOTE);
         let sent = self.crew.stack.send_udp(socket, buffer, Some(to)).is_ok();
