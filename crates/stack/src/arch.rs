@@ -14,6 +14,7 @@ pub mod frame_input;
 pub mod frame_workers;
 pub mod giant;
 pub mod layer;
+pub mod lazy_broadcast;
 pub mod mailbox;
 pub mod msgp;
 pub mod msgp_pool;

@@ -4,14 +4,9 @@
 //! replicated into every group, in index order, one lock at a time. A group's next deadline is kept beside its lock, so
 //! that a tick takes no lock where nothing is due.
 //!
-//! # The fault `+lazy-broadcast`
-//! In the paper's kernel a timer told every group of the changes among half-open connections, whether or not the group had
-//! any connection (section 5.1), so that each time every group's lock was taken. Here a group is told how many half-open
-//! connections all groups have. The paper says neither what its groups were told nor how often; nothing depends on it here,
-//! and the cost is the point.
+//! With the fault `+lazy-broadcast` a timer takes the lock of every group in turn ([`lazy_broadcast`](super::lazy_broadcast)).
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use observe::Time;
 use sync::{Atomic, Lock, LockClass, Ordering, Platform, Writers};
@@ -19,15 +14,13 @@ use sync::{Atomic, Lock, LockClass, Ordering, Platform, Writers};
 use super::RunningArchitecture;
 use super::cells::{Cells, Exclusion, Hub};
 use super::declaration::{Declaration, NamedFault, NumericOption, Properties, TableRow, Variant};
+use super::lazy_broadcast::{Broadcast, BroadcastPart};
 use super::select::ThreadConfig;
 use crate::connections::Upkeep;
 use crate::deferred::DeferredEffects;
 use crate::place::{Cell, Contents};
 use crate::shared::Shared;
 use crate::socket::HandlersRun;
-
-/// From the first change among half-open connections to the broadcast: the period of BSD's slow timer.
-const LAZINESS: Duration = Duration::from_millis(500);
 
 const ABOUT: &str = "groups of connections, one lock each";
 
@@ -84,7 +77,7 @@ pub const DECLARATION: Declaration<Groups> = Declaration {
 pub struct Groups {
     /// How many.
     pub count: u16,
-    /// The fault: see the head of the file.
+    /// The fault: see [`lazy_broadcast`](super::lazy_broadcast).
     pub lazy_broadcast: bool,
 }
 
@@ -93,25 +86,6 @@ impl Groups {
     pub const fn new(count: u16) -> Groups {
         Groups { count, lazy_broadcast: false }
     }
-}
-
-/// What the groups tell each other of half-open connections.
-struct Broadcast<P: Platform> {
-    /// Half-open connections of all groups.
-    half_open: P::AtomicUsize,
-    /// A group has seen to it that all will be told.
-    is_due: P::AtomicBool,
-}
-
-/// A group's part in the broadcast. Changed under the group's lock.
-struct BroadcastPart<P: Platform> {
-    of: Arc<Broadcast<P>>,
-    /// Half-open connections of this group, as the others will be told.
-    own: P::AtomicUsize,
-    /// Those of all groups, as this one was told.
-    all: P::AtomicUsize,
-    /// When this group tells all, in nanoseconds; `u64::MAX`: another one will, or nothing has changed.
-    tells: P::AtomicU64,
 }
 
 struct Group<P: Platform> {
@@ -137,56 +111,13 @@ pub fn new<P: Platform>(
     }))
 }
 
-impl<P: Platform> Broadcast<P> {
-    fn new() -> Arc<Self> {
-        Arc::new(Broadcast { half_open: P::AtomicUsize::new(0), is_due: P::AtomicBool::new(false) })
-    }
-
-    fn part(self: &Arc<Self>) -> Box<BroadcastPart<P>> {
-        Box::new(BroadcastPart {
-            of: self.clone(),
-            own: P::AtomicUsize::new(0),
-            all: P::AtomicUsize::new(0),
-            tells: P::AtomicU64::new(u64::MAX),
-        })
-    }
-}
-
-impl<P: Platform> BroadcastPart<P> {
-    /// This group has so many half-open connections now. Returns when it tells all groups. The group's lock is held.
-    #[cold]
-    fn note(&self, half_open: usize, now: impl FnOnce() -> Time) -> u64 {
-        let before = self.own.swap(half_open, Ordering::Relaxed);
-        if before != half_open {
-            // Wrapping: fewer than before.
-            self.of.half_open.fetch_add(half_open.wrapping_sub(before), Ordering::Relaxed);
-            if !self.of.is_due.swap(true, Ordering::AcqRel) {
-                self.tells.store((now() + LAZINESS).as_nanos(), Ordering::Relaxed);
-            }
-        }
-        self.tells.load(Ordering::Relaxed)
-    }
-}
-
 impl<P: Platform> Group<P> {
     #[inline(never)]
     fn run_timers(&self, hub: &Hub<P>, now: Time) {
         let mut deferred = DeferredEffects::default();
         self.enter(hub, |cell| cell.timers(now, &mut deferred));
         deferred.flush(hub.shared.links());
-        if let Some(part) = &self.broadcast {
-            self.tell_all_if_due(part, hub, now);
-        }
-    }
-
-    #[cold]
-    fn tell_all_if_due(&self, part: &BroadcastPart<P>, hub: &Hub<P>, now: Time) {
-        let due = part.tells.load(Ordering::Relaxed);
-        if due <= now.as_nanos()
-            && part.tells.compare_exchange(due, u64::MAX, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-        {
-            // A change from here on has a broadcast of its own.
-            part.of.is_due.store(false, Ordering::Release);
+        if self.broadcast.as_ref().is_some_and(|part| part.takes_the_turn(now)) {
             hub.cells.upgrade().iter().for_each(|cells| cells.tell_all());
         }
     }
@@ -226,7 +157,7 @@ impl<P: Platform> Exclusion<P> for Group<P> {
         let Some(part) = &self.broadcast else { return };
         self.enter(hub, |_| {
             sync::walk::note(file!(), "is told of the half-open connections of all groups");
-            part.all.store(part.of.half_open.load(Ordering::Relaxed), Ordering::Relaxed);
+            part.hear();
         });
     }
 }

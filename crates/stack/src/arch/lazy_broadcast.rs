@@ -1,0 +1,85 @@
+//! The fault `connp-l:G+lazy-broadcast`: a timer that takes the lock of every group.
+//!
+//! In the kernel of Willmann et al. a timer told every group of the changes among half-open connections, whether or not the
+//! group had any connection (section 5.1), so that each time every group's lock was taken. Here a group is told how many
+//! half-open connections all groups have. The paper says neither what its groups were told nor how often; nothing depends on
+//! it here, and the cost is the point.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use observe::Time;
+use sync::{Atomic, Ordering, Platform};
+
+/// From the first change among half-open connections to the broadcast: the period of BSD's slow timer.
+const LAZINESS: Duration = Duration::from_millis(500);
+
+/// What the groups tell each other of half-open connections.
+pub(super) struct Broadcast<P: Platform> {
+    /// Half-open connections of all groups.
+    half_open: P::AtomicUsize,
+    /// A group has seen to it that all will be told.
+    is_due: P::AtomicBool,
+}
+
+/// A group's part in the broadcast. Changed under the group's lock.
+pub(super) struct BroadcastPart<P: Platform> {
+    of: Arc<Broadcast<P>>,
+    /// Half-open connections of this group, as the others will be told.
+    own: P::AtomicUsize,
+    /// Those of all groups, as this one was told.
+    all: P::AtomicUsize,
+    /// When this group tells all, in nanoseconds; `u64::MAX`: another one will, or nothing has changed.
+    tells: P::AtomicU64,
+}
+
+impl<P: Platform> Broadcast<P> {
+    /// For the groups of one stack.
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Broadcast { half_open: P::AtomicUsize::new(0), is_due: P::AtomicBool::new(false) })
+    }
+
+    /// The part of one group.
+    pub(super) fn part(self: &Arc<Self>) -> Box<BroadcastPart<P>> {
+        Box::new(BroadcastPart {
+            of: self.clone(),
+            own: P::AtomicUsize::new(0),
+            all: P::AtomicUsize::new(0),
+            tells: P::AtomicU64::new(u64::MAX),
+        })
+    }
+}
+
+impl<P: Platform> BroadcastPart<P> {
+    /// This group has so many half-open connections now. Returns when it tells all groups. The group's lock is held.
+    #[cold]
+    pub(super) fn note(&self, half_open: usize, now: impl FnOnce() -> Time) -> u64 {
+        let before = self.own.swap(half_open, Ordering::Relaxed);
+        if before != half_open {
+            // Wrapping: fewer than before.
+            self.of.half_open.fetch_add(half_open.wrapping_sub(before), Ordering::Relaxed);
+            if !self.of.is_due.swap(true, Ordering::AcqRel) {
+                self.tells.store((now() + LAZINESS).as_nanos(), Ordering::Relaxed);
+            }
+        }
+        self.tells.load(Ordering::Relaxed)
+    }
+
+    /// Whether this group's broadcast is due, and the calling thread makes it: it tells every group then.
+    #[cold]
+    pub(super) fn takes_the_turn(&self, now: Time) -> bool {
+        let due = self.tells.load(Ordering::Relaxed);
+        let taken = due <= now.as_nanos()
+            && self.tells.compare_exchange(due, u64::MAX, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if taken {
+            // A change from here on has a broadcast of its own.
+            self.of.is_due.store(false, Ordering::Release);
+        }
+        taken
+    }
+
+    /// This group is told. Its lock is held.
+    pub(super) fn hear(&self) {
+        self.all.store(self.of.half_open.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
