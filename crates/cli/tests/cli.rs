@@ -54,9 +54,11 @@ fn every_level_has_a_help_with_examples() {
 fn all_architectures_are_listed() {
     let list = text(&heddle("serve --list-arch").stdout);
     let names: Vec<&str> = list.lines().filter_map(|line| line.split_whitespace().next()).collect();
-    let (listed, numbered) = names.split_at(ALL_ARCHITECTURES.len());
+    let (listed, others) = names.split_at(ALL_ARCHITECTURES.len());
     assert_eq!(listed, ALL_ARCHITECTURES);
+    let (numbered, faults): (Vec<&str>, Vec<&str>) = others.iter().partition(|name| !name.contains('+'));
     assert_eq!(numbered, ["connp-l:N", "conn-thread:N"]);
+    assert_eq!(faults, ["msgp+routes", "msgp+racy-stats", "connp-t+async-wildcard", "connp-l+lazy-broadcast"]);
     assert_eq!(list, text(&heddle("compare --list").stdout));
 }
 
@@ -184,7 +186,8 @@ fn papers_are_listed_with_what_runs_them_and_unknown_ones_are_refused() {
     {
         assert!(list.contains(expected), "no {expected}: {list}");
     }
-    assert!(list.lines().filter(|line| line.contains("missing: ")).count() > 15, "{list}");
+    let idle: Vec<&str> = list.lines().filter(|line| line.contains("does not run yet")).collect();
+    assert!(!idle.is_empty() && idle.iter().all(|line| line.contains("; missing: ")), "{list}");
     assert_eq!(text(&heddle("paper list nahum.udp").stdout).matches("nahum.").count(), 1);
     let directory = tempfile::tempdir().expect("a directory");
     for (arguments, says) in [

@@ -11,11 +11,17 @@
 //! use heddle::{Interface, Stack, TcpStream, mem};
 //! use std::io::{Read, Write};
 //!
-//! /// Returns the data that it receives. struct Echo;
+//! /// Returns the data that it receives.
+//! struct Echo;
 //!
 //! impl Handler for Echo {
 //!     fn on_data(&mut self, conn: &mut Conn<'_>, data: PktBuf) {
-//!         // If the client reads, there is room. if conn.send(&data) != Ok(data.len()) { conn.abort(); } } }
+//!         // There is room, if the client reads.
+//!         if conn.send(&data) != Ok(data.len()) {
+//!             conn.abort();
+//!         }
+//!     }
+//! }
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let (a, b) = mem::pair(mem::MemConfig::default());

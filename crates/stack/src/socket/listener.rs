@@ -1,5 +1,5 @@
 //! A listening socket: two bounds (connections in the handshake, connections that wait to be accepted) and the queue
-//! of the latter, which has a shard for each receive thread ([`AcceptQueues`]). One for all cells; each cell that can see
+//! of the latter, which has a shard for each receive thread (`accept_queue.rs`). One for all cells; each cell that can see
 //! a SYN holds a reference.
 //!
 //! A handshake takes its place when its SYN comes, so that a client that got its SYN-ACK is never refused because the

@@ -112,7 +112,7 @@ pub struct EmitContext<'a, P: Platform> {
     pub leaves_by: &'a P::AtomicU32,
     /// The port for which the event's outbox was made.
     pub made_for: u16,
-    /// The locks of the routing table and of the route are taken for each segment: [`Routes::pass`](crate::routes::Routes::pass).
+    /// The locks of the routing table and of the route are taken for each segment: `Routes::pass`.
     pub locks_routes: bool,
     /// Effects to perform once the guards are dropped.
     pub deferred: &'a mut DeferredEffects<P>,
