@@ -22,6 +22,8 @@ thread_local! {
     static READ_MODIFY_WRITES: Cell<u64> = const { Cell::new(0) };
     static LOADS: Cell<u64> = const { Cell::new(0) };
     static WORK: Cell<[usize; Step::ALL.len()]> = const { Cell::new([0; Step::ALL.len()]) };
+    /// Quarters of each step that are no whole step yet.
+    static BEGUN: Cell<[usize; Step::ALL.len()]> = const { Cell::new([0; Step::ALL.len()]) };
     static TOUCHED: Cell<[usize; Object::ALL.len()]> = const { Cell::new([0; Object::ALL.len()]) };
 }
 
@@ -169,6 +171,13 @@ impl Platform for Counting {
         let mut work = WORK.get();
         work[step as usize] += n;
         WORK.set(work);
+    }
+    fn work_in_part(step: Step, quarters: usize) {
+        let mut begun = BEGUN.get();
+        let quarters = begun[step as usize] + quarters;
+        begun[step as usize] = quarters % 4;
+        BEGUN.set(begun);
+        Self::work(step, quarters / 4);
     }
     fn touch(object: Object, _address: *const u8, length: usize, _write: bool) {
         let mut touched = TOUCHED.get();
