@@ -18,6 +18,8 @@ pub struct Package {
     pub outside: BTreeSet<String>,
     /// Its cargo features.
     pub features: BTreeSet<String>,
+    /// Its integration tests that need a feature to be built, and these features.
+    pub tests_of_features: Vec<(String, BTreeSet<String>)>,
 }
 
 /// The cargo that runs this program, or the one on the path.
@@ -91,11 +93,19 @@ fn parse(metadata: &Value) -> Vec<Package> {
                 inside: inside.into_iter().map(|d| room(d).to_owned()).collect(),
                 outside: outside.into_iter().map(str::to_owned).collect(),
                 features: package["features"].as_object().map(|f| f.keys().cloned().collect()).unwrap_or_default(),
+                tests_of_features: array(&package["targets"]).iter().filter_map(test_of_features).collect(),
             }
         })
         .collect();
     parsed.sort_by(|a, b| a.name.cmp(&b.name));
     parsed
+}
+
+/// The name of a target, if it is a test that needs features, and these.
+fn test_of_features(target: &Value) -> Option<(String, BTreeSet<String>)> {
+    let is_test = array(&target["kind"]).iter().any(|kind| text(kind) == "test");
+    let needed: BTreeSet<String> = array(&target["required-features"]).iter().map(|f| text(f).to_owned()).collect();
+    (is_test && !needed.is_empty()).then(|| (text(&target["name"]).to_owned(), needed))
 }
 
 #[cfg(test)]
@@ -105,7 +115,10 @@ mod tests {
     #[test]
     fn dev_dependencies_are_left_out_and_others_sorted_into_ours_and_theirs() {
         let metadata = serde_json::json!({"packages": [
-            {"name": "heddle-a", "features": {"loom": []}, "dependencies": [
+            {"name": "heddle-a", "features": {"loom": []}, "targets": [
+                {"name": "loom", "kind": ["test"], "required-features": ["loom"]}, {"name": "a", "kind": ["lib"]},
+                {"name": "plain", "kind": ["test"]}, {"name": "bench", "kind": ["bench"], "required-features": ["loom"]}],
+             "dependencies": [
                 {"name": "heddle-b", "kind": null}, {"name": "libc", "kind": "build"},
                 {"name": "proptest", "kind": "dev"}, {"name": "heddle-a", "kind": "dev"}]},
             {"name": "heddle-b", "features": {}, "dependencies": []},
@@ -115,6 +128,8 @@ mod tests {
         assert_eq!(packages[0].inside, BTreeSet::from(["b".to_owned()]));
         assert_eq!(packages[0].outside, BTreeSet::from(["libc".to_owned()]));
         assert!(packages[0].features.contains("loom") && packages[1].inside.is_empty());
+        let loom = ("loom".to_owned(), BTreeSet::from(["loom".to_owned()]));
+        assert_eq!((&packages[0].tests_of_features[..], packages[1].tests_of_features.len()), (&[loom][..], 0));
     }
 
     #[test]
