@@ -1,4 +1,4 @@
-//! Points on the simulated machine for real: every value that a figure of Willmann et al. needs is in a sample.
+//! Points on the simulated machine for real: every value that a figure of Willmann et al. or of Nahum et al. needs is in a sample.
 
 use paper::point::{Place, Point};
 use paper::{Paper, simulated};
@@ -33,6 +33,26 @@ fn a_sample_has_what_its_figures_show() {
     }
 }
 
+/// Every subject of Nahum et al., for a short time: on two processors, or what needs more of them waits for nothing.
+#[test]
+fn a_sample_of_packets_has_what_its_figures_show() {
+    let papers = Paper::all();
+    let paper = papers.iter().find(|paper| paper.id == "nahum").unwrap();
+    for subject in &paper.subjects {
+        let workload = format!("{}+ms=20", subject.workload);
+        let point = Point { cpus: 2, connections: 1, workload, ..point(paper, subject.simulated.as_deref().unwrap()) };
+        let sample = simulated::measure(&point).unwrap();
+        for figure in paper.figures.iter().filter(|figure| figure.subjects.contains(&subject.name)) {
+            let value = figure.metric.unwrap().value(subject).unwrap();
+            assert!(sample.values[&value].is_finite(), "{value} of {}", subject.name);
+        }
+        assert!((20.0..900.0).contains(&sample.values["throughput_mbps"]), "{sample:?}");
+        let connections = if subject.workload.ends_with("+each") { 2 } else { 1 };
+        assert_eq!(sample.parameters["connections"], connections, "{}", subject.name);
+        assert_eq!(sample.parameters["workload"], point.workload.as_str());
+    }
+}
+
 #[test]
 fn a_point_that_cannot_be_is_a_sentence() {
     let paper = &Paper::all()[0];
@@ -40,5 +60,8 @@ fn a_point_that_cannot_be_is_a_sentence() {
     let refused = |point: Point| simulated::measure(&point).unwrap_err();
     let said = refused(Point { machine: "cray-1".to_owned(), ..good.clone() });
     assert!(said.contains("cray-1") && said.contains("opteron-275"), "{said}");
-    assert!(refused(Point { arch: "loom".to_owned(), ..good }).contains("loom"));
+    assert!(refused(Point { arch: "loom".to_owned(), ..good.clone() }).contains("loom"));
+    let packets = |workload: &str| Point { workload: workload.to_owned(), ..good.clone() };
+    assert!(refused(packets("packets-recieve")).contains("recieve"));
+    assert!(refused(Point { arch: "uniprocessor".to_owned(), ..packets("packets-send") }).contains("uniprocessor"));
 }
