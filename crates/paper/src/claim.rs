@@ -457,7 +457,7 @@ mod tests {
         let refused = |text: &str| toml::from_str::<Test>(text).unwrap().conditions().unwrap_err();
         assert!(refused("").contains("one of more"));
         assert!(refused("more = \"a @ 6\"\nthan = [\"b @ 6\"]\nvalue = \"a @ 6\"").contains("one of more"));
-        assert_eq!(refused("more = \"a\"\nthan = [\"b @ 6\"]"), "`a` says at no load");
+        assert_eq!(refused("more = \"a\"\nthan = [\"b @ 6\"]"), "`a` has no load after `at`");
         assert_eq!(refused("more = \"a @ 6\"\nthan = [\"b @ 6\"]\nat = [6]"), "`a @ 6` has two loads");
         assert_eq!(refused("more = \"a @ x\"\nthan = [\"b @ 6\"]"), "`a @ x` has no number of connections");
         assert!(refused("value = \"a @ 6\"").contains("near and within"));
