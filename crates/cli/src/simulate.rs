@@ -20,7 +20,8 @@ use crate::failure::Failure;
 /// Run the stack on virtual CPUs, in virtual time.
 ///
 /// A server sends as much as it can by several network cards on many connections, as in Willmann, Rixner and Cox
-/// (2006); or messages arrive from a driver in memory, as in Schmidt and Suda (1995).
+/// (2006); or messages arrive from a driver in memory, as in Schmidt and Suda (1995); or each CPU carries packets of a few
+/// connections, as in Nahum et al. (1994).
 /// The results are printed twice: for Heddle as it is, and with the footprint and the habits of the kernel that the
 /// machine ran.
 #[derive(ClapArgs)]
@@ -29,7 +30,8 @@ pub struct Args {
     /// The machine
     #[arg(long, value_name = "NAME", default_value = "opteron-275")]
     machine: String,
-    /// The workload: `senders`, or the messages of Schmidt and Suda, `messages` and `messages+xdr`
+    /// The workload: `senders`; the messages of Schmidt and Suda, `messages` and `messages+xdr`; or the packets of Nahum et al.,
+    /// `packets-receive` and `packets-send`, with `+udp`, `+checksum`, `+tickets`, `+each` (a connection for each CPU) and others
     #[arg(long, value_name = "NAME", default_value = "senders")]
     workload: Workload,
     /// Number of its CPUs to use; to the results of several numbers, the scalability law is fitted [default: all]
@@ -136,6 +138,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if args.workload != Workload::Senders && (args.timeline.is_some() || args.pcap.is_some()) {
         return Err(Failure::usage("timeline and capture are those of the senders: leave --workload out"));
     }
+    args.simulations(&preset).iter().try_for_each(Simulation::check).map_err(Failure::usage)?;
     let quiet = args.to_stdout || args.json.as_deref().is_some_and(|path| path.as_os_str() == "-");
     let mut rows = Vec::new();
     for (place, simulation) in args.simulations(&preset).iter().enumerate() {

@@ -239,7 +239,7 @@ fn parameters(simulation: &Simulation) -> Map<String, Value> {
         })
         .collect();
     let mut parameters = Map::new();
-    parameters.insert("workload".into(), json!(simulation.workload.name()));
+    parameters.insert("workload".into(), json!(simulation.workload.to_string()));
     parameters.insert("machine".into(), json!(preset.name));
     parameters.insert("cpus".into(), json!(cpus));
     parameters.insert("seeds".into(), json!(seeds));

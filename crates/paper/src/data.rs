@@ -91,6 +91,12 @@ pub enum Metric {
     InvoluntarySwitches,
     /// Milliseconds for acquiring and releasing locks, in 20000 messages.
     LockTime,
+    /// Segments whose sequence number is not the next one when they come to TCP, in percent.
+    OutOfOrder,
+    /// Packets that come to the application after one that follows them in the stream, in percent.
+    Inversions,
+    /// The share of the processors' time, in percent, that they wait for the locks of connections.
+    Waiting,
 }
 
 impl Metric {
@@ -101,6 +107,9 @@ impl Metric {
             Metric::VoluntarySwitches => "voluntary_switches".to_owned(),
             Metric::InvoluntarySwitches => "involuntary_switches".to_owned(),
             Metric::LockTime => "lock_ms".to_owned(),
+            Metric::OutOfOrder => "out_of_order_percent".to_owned(),
+            Metric::Inversions => "inversions_percent".to_owned(),
+            Metric::Waiting => "waiting_percent".to_owned(),
             Metric::Failures => format!("failures_percent.{}", subject.lock.as_deref()?),
             Metric::Misses => "misses_per_kb".to_owned(),
             Metric::MissesOutsideScheduler => "misses_outside_scheduler_per_kb".to_owned(),
@@ -120,6 +129,9 @@ impl Metric {
             Metric::VoluntarySwitches => "voluntary switches",
             Metric::InvoluntarySwitches => "involuntary switches",
             Metric::LockTime => "time for locks, ms",
+            Metric::OutOfOrder => "% of segments out of order at TCP",
+            Metric::Inversions => "% of packets out of order at the application",
+            Metric::Waiting => "% of the processors' time",
         }
     }
 
@@ -127,7 +139,7 @@ impl Metric {
     pub fn unit(self) -> &'static str {
         match self {
             Metric::Throughput => "Mb/s",
-            Metric::Failures => "%",
+            Metric::Failures | Metric::OutOfOrder | Metric::Inversions | Metric::Waiting => "%",
             Metric::Misses | Metric::MissesOutsideScheduler => "misses/KB",
             Metric::Scheduler => "cycles/KB",
             Metric::SpeedUp => "times",
@@ -565,7 +577,7 @@ mod tests {
         let count =
             |ids: &[&str]| select(ids).unwrap().iter().map(|selected| selected.figures.len()).collect::<Vec<_>>();
         assert_eq!(count(&["willmann.fig2", "willmann.tab1"]), [2]);
-        assert_eq!(count(&["nahum", "willmann.fig2"]), [1, 5]);
+        assert_eq!(count(&["nahum", "willmann.fig2"]), [1, 9]);
         assert_eq!(count(&["all"]).len(), 5);
         let said = select(&["wilmann"]).unwrap_err().to_string();
         assert_eq!(

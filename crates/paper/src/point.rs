@@ -41,7 +41,7 @@ pub struct Point {
     pub machine: String,
     /// The architecture, by its name on the command line, or the papers' UP.
     pub arch: String,
-    /// Connections.
+    /// Connections, unless the workload says how many (`+each`: one for each CPU).
     pub connections: u32,
     /// CPUs, and threads of the application.
     pub cpus: u32,

@@ -1,5 +1,5 @@
-//! A point on the simulated machine: the senders of Willmann, Rixner and Cox with the footprint and the habits of the
-//! paper's kernel, until the rate is steady, and then measured.
+//! A point on the simulated machine: the workload of a paper, with the footprint and the habits of its kernel. The senders of
+//! Willmann, Rixner and Cox run until the rate is steady, and then are measured.
 //!
 //! Called by a process of its own for each point (`heddle paper point`): memory that an earlier simulation has freed
 //! would change the addresses, and so the false sharing, of a later one. So a sample depends on its point and on the
@@ -14,6 +14,7 @@ use vsmp::Preset;
 use vsmp::preset::Kernel;
 use vsmp::simulation::{Simulation, WHOLE, Workload};
 use vsmp::workload::messages;
+use vsmp::workload::packets::{Carried, Packets};
 use vsmp::workload::senders::Measured;
 
 use crate::point::{Point, Sample};
@@ -24,9 +25,31 @@ const UNIPROCESSOR: &str = "uniprocessor";
 /// Measures it.
 ///
 /// # Errors
-/// The point names no machine or no architecture, or the simulation fails: why.
+/// The point names no machine, no architecture or no workload, or the simulation fails: why.
 pub fn measure(point: &Point) -> Result<Sample, String> {
     let (probe, began) = (Probe::start(), Instant::now());
+    let simulation = simulation(point)?;
+    let carried = match simulation.packets(Kernel::OfThePaper, point.seed) {
+        Some(packets) => Some((caught(|| packets.simulate())?, packets)),
+        None => None,
+    };
+    let measured = match &carried {
+        Some((carried, packets)) => carried.clone().measured(packets.traffic.warm_up(), packets.cpus),
+        None => caught(|| simulation.run(Kernel::OfThePaper, point.seed))?,
+    };
+    let mut sample = Sample::now(point.clone(), began.elapsed().as_secs_f64(), probe.finish());
+    fill(&mut sample, &simulation, &measured);
+    if matches!(simulation.workload, Workload::Messages { .. }) {
+        fill_messages(&mut sample, &measured, &simulation.preset);
+    }
+    if let Some((carried, packets)) = &carried {
+        fill_packets(&mut sample, packets, carried)?;
+    }
+    Ok(sample)
+}
+
+/// The simulation that a point describes.
+fn simulation(point: &Point) -> Result<Simulation, String> {
     let preset = Preset::named(&point.machine).map_err(|error| error.to_string())?;
     let arch = match point.arch.as_str() {
         UNIPROCESSOR => None,
@@ -47,17 +70,39 @@ pub fn measure(point: &Point) -> Result<Sample, String> {
         extent: WHOLE,
         preset,
     };
-    let run = catch_unwind(AssertUnwindSafe(|| simulation.run(Kernel::OfThePaper, point.seed)));
-    let measured = run.map_err(|panic| {
+    simulation.check()?;
+    Ok(simulation)
+}
+
+/// Runs a simulation; a panic is its error.
+fn caught<R>(run: impl FnOnce() -> R) -> Result<R, String> {
+    catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
         text.unwrap_or("the simulation panicked").lines().next().unwrap_or_default().to_owned()
-    })?;
-    let mut sample = Sample::now(point.clone(), began.elapsed().as_secs_f64(), probe.finish());
-    fill(&mut sample, &measured);
-    if workload != Workload::Senders {
-        fill_messages(&mut sample, &measured, &simulation.preset);
+    })
+}
+
+/// What the figures of Nahum et al. show. An error if a byte came to the wrong place.
+fn fill_packets(sample: &mut Sample, packets: &Packets, carried: &Carried) -> Result<(), String> {
+    if carried.wrong > 0 {
+        return Err(format!("{} bytes are not what was sent there", carried.wrong));
     }
-    Ok(sample)
+    for (name, number) in [
+        ("out_of_order_percent", carried.out_of_order_percent()),
+        ("inversions_percent", carried.inversions_percent()),
+        ("waiting_percent", carried.waiting_percent(packets.cpus)),
+    ] {
+        sample.values.insert(name.to_owned(), number);
+    }
+    for (name, number) in [
+        ("connections", json!(packets.connections())),
+        ("bytes", json!(packets.traffic.payload)),
+        ("distances", json!(carried.disorder.distances)),
+        ("trace", json!(format!("{:016x}", carried.trace))),
+    ] {
+        sample.parameters.insert(name.to_owned(), number);
+    }
+    Ok(())
 }
 
 /// What the figures of Schmidt and Suda show.
@@ -72,7 +117,7 @@ fn fill_messages(sample: &mut Sample, measured: &Measured, preset: &Preset) {
     }
 }
 
-fn fill(sample: &mut Sample, measured: &Measured) {
+fn fill(sample: &mut Sample, simulation: &Simulation, measured: &Measured) {
     let (account, kilobytes) = (&measured.account, measured.kilobytes());
     sample.steady = measured.steady;
     let mut value = |name: &str, number: f64| _ = sample.values.insert(name.to_owned(), number);
@@ -97,7 +142,7 @@ fn fill(sample: &mut Sample, measured: &Measured) {
         value(&format!("acquisitions_per_kb.{}", lock.class.name()), lock.acquired as f64 / kilobytes);
     }
     let parameters = json!({
-        "workload": "senders",
+        "workload": simulation.workload.to_string(),
         "kernel": "footprint and habits of the paper",
         "ipv6": false,
         "warm_up_s": measured.warm_up.as_secs_f64(),

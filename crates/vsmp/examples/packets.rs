@@ -39,7 +39,7 @@ fn run(line: &str, cpus: &[usize], seeds: u64, preset: &Preset) -> Result<(), Bo
         for seed in 1..=seeds {
             let packets = Packets::parse(line, cpus, seed, preset)?;
             let carried = packets.simulate();
-            let packet = |cycles: u64| cycles as f64 / (carried.bytes as f64 / packets.payload as f64);
+            let packet = |cycles: u64| cycles as f64 / (carried.bytes as f64 / packets.traffic.payload as f64);
             println!(
                 "  {cpus:>4}{:>8.1}{:>17.2}{:>15.2}{:>12.1}{:>10.0}{:>10.0}{:>8.1}  wrong {}",
                 carried.megabits(),

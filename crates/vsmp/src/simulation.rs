@@ -16,6 +16,7 @@ use sync::{LockKind, Object};
 
 use crate::preset::{Kernel, Origin, Point, Preset};
 use crate::workload::messages::{MEASURED, Messages, WARM_UP};
+use crate::workload::packets::{Packets, SpecError, Traffic};
 use crate::workload::senders::{Measured, Senders, uniprocessor};
 use crate::{Costs, Machine};
 
@@ -32,19 +33,21 @@ pub enum Workload {
         /// Whether each message is decoded.
         presentation: bool,
     },
+    /// [`workload::packets`](crate::workload::packets).
+    Packets(Traffic),
 }
 
-impl Workload {
-    /// Every one.
-    pub const ALL: [Workload; 3] =
-        [Workload::Senders, Workload::Messages { presentation: false }, Workload::Messages { presentation: true }];
+/// In front of the words for the [`Traffic`] in a workload's name.
+const PACKETS: &str = "packets-";
 
+impl Display for Workload {
     /// Its name on the command line and in results.
-    pub const fn name(self) -> &'static str {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Workload::Senders => "senders",
-            Workload::Messages { presentation: false } => "messages",
-            Workload::Messages { presentation: true } => "messages+xdr",
+            Workload::Senders => f.write_str("senders"),
+            Workload::Messages { presentation: false } => f.write_str("messages"),
+            Workload::Messages { presentation: true } => f.write_str("messages+xdr"),
+            Workload::Packets(traffic) => write!(f, "{PACKETS}{traffic}"),
         }
     }
 }
@@ -53,9 +56,17 @@ impl FromStr for Workload {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Workload, String> {
-        let names = || Workload::ALL.map(Workload::name).join(", ");
-        let found = Workload::ALL.into_iter().find(|workload| workload.name() == name);
-        found.ok_or_else(|| format!("no workload is called `{name}`; there are {}", names()))
+        match name {
+            "senders" => Ok(Workload::Senders),
+            "messages" => Ok(Workload::Messages { presentation: false }),
+            "messages+xdr" => Ok(Workload::Messages { presentation: true }),
+            _ => match name.strip_prefix(PACKETS) {
+                Some(words) => words.parse().map(Workload::Packets).map_err(|error: SpecError| error.to_string()),
+                None => Err(format!(
+                    "no workload is called `{name}`; there are senders, messages, messages+xdr, packets-receive, packets-send"
+                )),
+            },
+        }
     }
 }
 
@@ -152,12 +163,38 @@ impl Simulation {
         if let Workload::Messages { presentation } = self.workload {
             return self.run_messages(kernel, seed, presentation);
         }
+        if let Some(packets) = self.packets(kernel, seed) {
+            return packets.simulate().measured(packets.traffic.warm_up(), packets.cpus);
+        }
         let senders = self.senders(kernel, seed);
         // An architecture for one thread has nothing for a second CPU to do.
         let cpus = if senders.arch.properties().single_thread { 1 } else { senders.cpus };
         let senders = Senders { cpus, ..senders };
         let costs = Costs { extent: self.extent, ..self.preset.costs(kernel) };
         Machine::new(cpus, costs).seed(seed).run(move || senders.run_and_record(stretch)).0
+    }
+
+    /// The run of packets of a seed; `None` if the workload is another.
+    pub fn packets(&self, kernel: Kernel, seed: u64) -> Option<Packets> {
+        let Workload::Packets(traffic) = self.workload else { return None };
+        let traffic = Traffic { lock_kind: self.lock_kind.or(traffic.lock_kind), ..traffic };
+        let (arch, preset) = (self.arch.unwrap_or_else(uniprocessor), self.preset.clone());
+        let Simulation { cpus, connections, ipv6, .. } = *self;
+        Some(Packets { arch, cpus, connections, traffic, ipv6, preset, kernel, seed })
+    }
+
+    /// Whether the workload can run so.
+    ///
+    /// # Errors
+    /// Packets are to be carried by one thread alone, or a number is out of their range ([`Packets::check`]).
+    pub fn check(&self) -> Result<(), String> {
+        match self.packets(Kernel::OfThePaper, 1) {
+            Some(_) if self.arch.is_none() => {
+                Err("packets are carried by several threads, not by a uniprocessor".to_owned())
+            }
+            Some(packets) => packets.check().map_err(|error| error.to_string()),
+            None => Ok(()),
+        }
     }
 
     fn run_messages(&self, kernel: Kernel, seed: u64, presentation: bool) -> Measured {

@@ -1,16 +1,25 @@
 //! The workload of Nahum et al. on a small scale: every byte arrives, and the shapes that the paper's text names come
 //! out of the shipped stack.
 
-use vsmp::workload::packets::{Carried, Packets};
+use std::process::Command;
+
+use vsmp::workload::packets::{Carried, Packets, Side, Traffic};
 use vsmp::{Arena, Preset};
 
 #[global_allocator]
 static ARENA: Arena = Arena::new();
 
+/// Marks a process that makes one run and prints its trace.
+const SEED: &str = "HEDDLE_VSMP_SEED";
+
 /// A run on so many CPUs: of a tenth of a second, unless its line says another time. An unfair lock takes longer to lose the order.
 fn run(line: &str, cpus: usize) -> Carried {
+    run_with_seed(line, cpus, 1)
+}
+
+fn run_with_seed(line: &str, cpus: usize, seed: u64) -> Carried {
     let preset = Preset::named("sgi-challenge").expect("it is built in");
-    let packets = Packets::parse(&line.replacen(' ', " ms=100 ", 1), cpus, 1, &preset).expect("it is a run");
+    let packets = Packets::parse(&line.replacen(' ', " ms=100 ", 1), cpus, seed, &preset).expect("it is a run");
     let carried = packets.simulate();
     assert!(carried.bytes > 0, "{line}: nothing arrives");
     assert_eq!(carried.wrong, 0, "{line}: bytes at the wrong place");
@@ -57,7 +66,7 @@ fn tickets_keep_the_order_of_the_application() {
 #[test]
 fn connections_and_datagrams_scale() {
     let one = run("msgp-pool+tas+unordered receive ms=1000", 8);
-    let each = run("msgp-pool+tas+unordered receive conns=each", 8);
+    let each = run("msgp-pool+tas+unordered receive each", 8);
     assert!(each.megabits() > 3.0 * one.megabits() && each.waiting_percent(8) < 5.0);
     assert!(one.waiting_percent(8) > 50.0);
     let [alone, eight] = [1, 8].map(|cpus| run("msgp-pool+tas+unordered udp receive", cpus).megabits());
@@ -72,6 +81,41 @@ fn alone_one_lock_is_not_slower_than_six() {
     let of = |arch: &str| run(&format!("{arch}+tas+unordered receive"), 1).megabits();
     let [one, two, six] = ["msgp-pool", "msgp-pool:2", "msgp-pool:6"].map(of);
     assert!(one >= two && two >= six, "{one}, {two}, {six}");
+}
+
+/// The test starts itself again for each run, because a second machine of a process finds other addresses free.
+#[test]
+fn a_seed_has_one_trace_in_every_process_and_another_seed_another() {
+    if let Some(seed) = std::env::var(SEED).ok().and_then(|seed| seed.parse().ok()) {
+        let carried = run_with_seed("msgp-pool+tas+unordered receive checksum ms=20", 8, seed);
+        return println!("trace {:016x}, {} bytes.", carried.trace, carried.bytes);
+    }
+    let trace = |seed: &str, environment: &str| {
+        let mut again = Command::new(std::env::current_exe().expect("this program"));
+        again.args(["a_seed_has_one_trace", "--nocapture", "--test-threads=1"]);
+        let output = again.env(SEED, seed).env("HEDDLE_VSMP_PADDING", environment).output().expect("it starts again");
+        let text = String::from_utf8(output.stdout).expect("lines");
+        let from = text.find("trace ").unwrap_or_else(|| panic!("no trace: {text}"));
+        text[from..].split('.').next().unwrap_or_default().to_owned()
+    };
+    let one = trace("1", "");
+    assert!(one.ends_with(" bytes"), "{one}");
+    assert_eq!(one, trace("1", "another environment, longer by far"));
+    assert_ne!(one, trace("2", ""));
+}
+
+#[test]
+fn the_name_of_a_workload_says_its_traffic() {
+    for name in ["receive", "send+udp", "receive+checksum+tickets+each", "receive+inside+bytes=1024+locks=mcs+ms=10"] {
+        assert_eq!(name.parse::<Traffic>().expect("traffic").to_string(), name);
+        let workload: vsmp::simulation::Workload = format!("packets-{name}").parse().expect("a workload");
+        assert_eq!(workload.to_string(), format!("packets-{name}"));
+    }
+    let traffic: Traffic = "send+udp+bytes=64".parse().expect("traffic");
+    assert_eq!((traffic.side, traffic.udp, traffic.payload), (Side::Send, true, 64));
+    let refused = |name: &str| name.parse::<vsmp::simulation::Workload>().expect_err("it is refused");
+    assert_eq!(refused("packets-recieve"), "`recieve` means nothing to the packets' workload");
+    assert!(refused("packets").contains("packets-receive"));
 }
 
 #[test]

@@ -30,19 +30,21 @@ use pktbuf::{Chunk, PktBuf};
 use stack::call::{Call, Reply};
 use stack::socket::{ListenerShared, Readiness, TcpSocket, UdpShared};
 use stack::{Addressing, Architecture, Driver, InterfaceConfig, Stack, StackConfig};
-use sync::profile::{self, ClassProfile};
+use sync::profile::{self, ClassProfile, HandoffProfile};
 use sync::{Atomic, LockKind, Ordering, Platform, Step, ThreadClass};
 use tcp::config::{BufferSizes, ChecksumPlacement, ConnectionOptions, SendAccounting};
 
 use super::nap;
+use super::senders::Measured;
 use crate::account::Account;
+use crate::ledger::Part;
 use crate::memory_driver::MemoryDriver;
 use crate::order::Arbitrated;
 use crate::preset::{Kernel, Preset};
 use crate::{Machine, Vsmp, lock_profile, machine};
 
 pub use disorder::{DISTANCES, Disorder};
-pub use spec::SpecError;
+pub use spec::{SpecError, Traffic};
 
 use disorder::Arrivals;
 
@@ -86,30 +88,18 @@ pub struct Packets {
     pub arch: Architecture,
     /// CPUs, and threads.
     pub cpus: usize,
-    /// Connections; thread n sends on connection n modulo their number.
+    /// Connections, if not [`Traffic::each`]; thread n sends on connection n modulo their number.
     pub connections: usize,
-    /// The side of the stack.
-    pub side: Side,
-    /// Datagrams instead of segments, by one socket.
-    pub udp: bool,
-    /// Bytes of data in a packet.
-    pub payload: usize,
-    /// Checksums.
-    pub summing: Summing,
-    /// Application tickets on the receive side of TCP.
-    pub tickets: bool,
-    /// The kind of all locks, but those of a connection if the architecture says theirs; `None`: the kernel's.
-    pub lock_kind: Option<LockKind>,
+    /// What the threads carry.
+    pub traffic: Traffic,
     /// Whether the addresses are IPv6.
     pub ipv6: bool,
     /// The machine.
     pub preset: Preset,
+    /// The kernel with the footprint and the habits.
+    pub kernel: Kernel,
     /// Which of several waiting CPUs is served first.
     pub seed: u64,
-    /// Virtual time before the measurement.
-    pub warm_up: Duration,
-    /// Virtual time of the measurement.
-    pub time: Duration,
 }
 
 /// What was measured.
@@ -119,6 +109,8 @@ pub struct Carried {
     pub time: Duration,
     /// Bytes that the application took, or that the remote end received in order.
     pub bytes: u64,
+    /// Megabits a second in the first half of the time, and in the second.
+    pub halves: [f64; 2],
     /// Segments with data that came to TCP, on the receive side.
     pub segments: u64,
     /// Of these, those whose sequence number was not the next one.
@@ -131,6 +123,8 @@ pub struct Carried {
     pub account: Account,
     /// The locks, by class.
     pub locks: Vec<ClassProfile>,
+    /// Hand-offs between threads.
+    pub handoffs: HandoffProfile,
     /// The hash of all that has happened on the machine.
     pub trace: u64,
 }
@@ -157,15 +151,43 @@ impl Carried {
         let waited: u64 = of_connections.map(|lock| lock.wait_ns).sum();
         100.0 * waited as f64 / (self.time.as_nanos() as f64 * cpus as f64)
     }
+
+    /// As the other workloads measure, after so long a warm-up on so many CPUs: without the CPU that measures. Steady if the halves
+    /// differ by less than a twentieth.
+    pub fn measured(self, warm_up: Duration, cpus: usize) -> Measured {
+        let mut account = Account { trace: self.trace, ..self.account };
+        let others = account.cpus.split_off(cpus);
+        account.idle -= others.iter().map(|ledger| ledger.of(Part::Idle)).sum::<u64>();
+        Measured {
+            warm_up,
+            steady: (self.halves[0] / self.halves[1] - 1.0).abs() < 0.05,
+            time: self.time,
+            bytes: self.bytes,
+            windows: self.halves.to_vec(),
+            account,
+            locks: self.locks,
+            handoffs: self.handoffs,
+            cards: Vec::new(),
+            out_of_order: self.out_of_order,
+            placement: Vec::new(),
+            timeline: None,
+            capture: None,
+        }
+    }
 }
 
 impl Packets {
-    /// Runs it, with the footprint and the habits of the machine's kernel. One more CPU measures.
+    /// Connections.
+    pub fn connections(&self) -> usize {
+        if self.traffic.each { self.cpus } else { self.connections }
+    }
+
+    /// Runs it. One more CPU measures.
     ///
     /// # Panics
     /// See [`Packets::run`] and [`Machine::run`].
     pub fn simulate(&self) -> Carried {
-        let costs = self.preset.costs(Kernel::OfThePaper);
+        let costs = self.preset.costs(self.kernel);
         let (packets, seed, memory) = (self.clone(), self.seed, costs.memory);
         let machine = Machine::new(self.cpus + 1, costs).seed(seed).order(Arbitrated::new(seed, memory));
         // There is one thread for each CPU.
@@ -181,14 +203,14 @@ impl Packets {
     /// The stack cannot be built, connections do not open, or a thread of the run panics.
     pub fn run(&self) -> Carried {
         profile::set_timed(true);
-        let driver = MemoryDriver::new(self.cpus, self.kind(), self.remote(), self.udp);
+        let driver = MemoryDriver::new(self.cpus, self.kind(), self.remote(), self.traffic.udp);
         let (monitor, carried) = (driver.monitor(), driver.carried());
-        if self.udp && self.side == Side::Receive {
+        if self.traffic.udp && self.traffic.side == Side::Receive {
             let datagram = self.remote().datagram(FIRST_REMOTE, self.local(), &self.data());
             driver.make_datagrams(&datagram.expect("there is memory"));
         }
         let (stack, drivers) = self.stack(driver);
-        let listener = (!self.udp && self.side == Side::Receive).then(|| {
+        let listener = (!self.traffic.udp && self.traffic.side == Side::Receive).then(|| {
             let options = ConnectionOptions::default();
             stack.listen(self.local(), 64, options).expect("the port is free")
         });
@@ -200,7 +222,7 @@ impl Packets {
         };
         let threads: Vec<usize> = drivers.into_iter().enumerate().map(hand).collect();
         self.open(&crew, listener.as_deref());
-        nap(self.warm_up);
+        nap(self.traffic.warm_up());
         let measured = self.measure(&crew, &monitor);
         crew.stop.store(true, Ordering::Release);
         for thread in threads {
@@ -213,7 +235,11 @@ impl Packets {
     }
 
     fn kind(&self) -> LockKind {
-        self.lock_kind.unwrap_or(self.preset.habits.lock_kind)
+        let habit = match self.kernel {
+            Kernel::Heddle => LockKind::default(),
+            Kernel::OfThePaper => self.preset.habits.lock_kind,
+        };
+        self.traffic.lock_kind.unwrap_or(habit)
     }
 
     fn addresses(&self) -> [IpAddr; 2] {
@@ -227,23 +253,27 @@ impl Packets {
 
     /// The data of a packet to send: as often as it is a whole number of periods, what the remote end expects.
     fn data(&self) -> Vec<u8> {
-        (0..self.payload).map(|at| (at % PERIOD) as u8).collect()
+        (0..self.traffic.payload).map(|at| (at % PERIOD) as u8).collect()
     }
 
     fn remote(&self) -> PeerConfig {
         let mut remote = PeerConfig::new(self.addresses()[1]);
         let headers = if self.ipv6 { 60 } else { 40 };
-        remote.link =
-            MemConfig { mtu: self.payload + headers, checksum_offload: self.summing == Summing::Card, ..remote.link };
+        remote.link = MemConfig {
+            mtu: self.traffic.payload + headers,
+            checksum_offload: self.traffic.summing == Summing::Card,
+            ..remote.link
+        };
         (remote.window, remote.timestamps, remote.resends) = (BUFFER, false, false);
         // A packet that waits for an unfair lock may be overtaken by all that are in flight, and TCP keeps no more than these.
         remote.in_flight = BUFFER / 4;
-        if self.side == Side::Receive && !self.udp {
+        if self.traffic.side == Side::Receive && !self.traffic.udp {
             remote.traffic = PeerTraffic::Source { bytes: None };
-            let connections = self.connections as u16;
+            let connections = self.connections() as u16;
             remote.opens = Some(Opens { connections, to: self.local(), first_port: FIRST_REMOTE });
         }
-        remote.verify = self.side == Side::Send && self.payload.is_multiple_of(PERIOD) && self.connections == 1;
+        remote.verify =
+            self.traffic.side == Side::Send && self.traffic.payload.is_multiple_of(PERIOD) && self.connections() == 1;
         remote
     }
 
@@ -255,10 +285,12 @@ impl Packets {
         let size = BufferSizes { min: BUFFER, initial: BUFFER, max: BUFFER };
         (config.tcp.send_buffer, config.tcp.receive_buffer) = (size, size);
         config.tcp.send_accounting = SendAccounting::Bytes;
-        config.tcp.send_low_water = self.preset.habits.low_water;
+        if self.kernel == Kernel::OfThePaper {
+            config.tcp.send_low_water = self.preset.habits.low_water;
+        }
         (config.tcp.rto.min_rto, config.tcp.rto.initial_rto) = (LEAST_RTO, LEAST_RTO);
         config.tcp.timestamps = false;
-        if self.summing == Summing::Inside {
+        if self.traffic.summing == Summing::Inside {
             config.tcp.checksum_placement = ChecksumPlacement::Inside;
         }
         let prefix = if self.ipv6 { 64 } else { 24 };
@@ -271,7 +303,7 @@ impl Packets {
 
     /// Opens the connections, or has them opened, and tells the threads of them.
     fn open(&self, crew: &Crew, listener: Option<&ListenerShared<Vsmp>>) {
-        let mut sockets: Vec<Option<Socket>> = vec![None; if self.udp { 0 } else { self.connections }];
+        let mut sockets: Vec<Option<Socket>> = vec![None; if self.traffic.udp { 0 } else { self.connections() }];
         if listener.is_none() {
             for (index, socket) in sockets.iter_mut().enumerate() {
                 let remote = SocketAddr::new(self.addresses()[1], FIRST_REMOTE + index as u16);
@@ -297,9 +329,9 @@ impl Packets {
     fn measure(&self, crew: &Crew, monitor: &PeerMonitor) -> Carried {
         let counted = |counter| crew.stack.stats().counters.get(counter);
         let count = || {
-            let bytes = match self.side {
+            let bytes = match self.traffic.side {
                 Side::Receive => crew.bytes.load(Relaxed),
-                Side::Send if self.udp => crew.bytes.load(Relaxed),
+                Side::Send if self.traffic.udp => crew.bytes.load(Relaxed),
                 Side::Send => monitor.totals().bytes_in,
             };
             (bytes, monitor.totals().segments_out, counted(Counter::OutOfOrderAtEntry), crew.disorder())
@@ -307,18 +339,23 @@ impl Packets {
         let before = count();
         lock_profile().reset();
         let (account, start) = (machine::account(), Vsmp::now());
-        nap(self.time);
+        nap(self.traffic.time / 2);
+        let middle = (count().0, Vsmp::now());
+        nap(self.traffic.time / 2);
+        let rate = |bytes: u64, nanos: u64| bytes as f64 * 8e3 / nanos as f64;
         let (time, locks) = (Vsmp::now() - start, lock_profile().snapshot().to_vec());
         let (account, after) = (machine::account().since(&account), count());
         Carried {
             time: Duration::from_nanos(time),
             bytes: after.0 - before.0,
+            halves: [rate(middle.0 - before.0, middle.1 - start), rate(after.0 - middle.0, start + time - middle.1)],
             segments: after.1 - before.1,
             out_of_order: after.2 - before.2,
             disorder: after.3.since(&before.3),
             wrong: 0,
             account,
             locks,
+            handoffs: lock_profile().handoffs(),
             trace: 0,
         }
     }
@@ -340,12 +377,12 @@ struct Crew {
 
 impl Crew {
     fn new(packets: &Packets, stack: &Stack<Vsmp>) -> Crew {
-        let datagrams = packets.udp.then(|| stack.bind_udp(packets.local()).expect("the port is free"));
+        let datagrams = packets.traffic.udp.then(|| stack.bind_udp(packets.local()).expect("the port is free"));
         Crew {
             stack: stack.clone(),
             stop: Flag::new(false),
             sockets: OnceLock::new(),
-            arrivals: (0..packets.connections).map(|_| Arrivals::new(packets.payload)).collect(),
+            arrivals: (0..packets.connections()).map(|_| Arrivals::new(packets.traffic.payload)).collect(),
             datagrams,
             bytes: AtomicU64::new(0),
             chunk: packets.data().into(),
@@ -375,7 +412,7 @@ impl Hand {
     fn work(mut self, carried: &dyn Fn(usize) -> u16) {
         while !self.crew.stop.load(Ordering::Acquire) {
             let took = self.driver.poll() > 0;
-            let busy = match (self.packets.side, self.packets.udp) {
+            let busy = match (self.packets.traffic.side, self.packets.traffic.udp) {
                 (Side::Receive, true) => took && self.take_datagram(),
                 (Side::Receive, false) => self.take_up(took.then(|| carried(self.index))),
                 (Side::Send, true) => self.send_datagram(),
@@ -417,13 +454,13 @@ impl Hand {
     /// Brings data to the application.
     fn upcall(&self, arrivals: &Arrivals, ticket: u32, received: tcp::Received) {
         let len: usize = received.data.iter().map(|data| data.len()).sum();
-        if self.packets.tickets {
+        if self.packets.traffic.tickets {
             arrivals.wait_for(ticket, received.data.first().and_then(|data| data.first()).copied());
         }
         machine::point();
         arrivals.note(ticket, received.data.iter().flat_map(|data| data.iter().copied()));
         Vsmp::work(Step::Application, 1);
-        if self.packets.tickets {
+        if self.packets.traffic.tickets {
             arrivals.pass(ticket.wrapping_add(len as u32));
         }
         self.crew.bytes.fetch_add(len as u64, Relaxed);
@@ -444,7 +481,7 @@ impl Hand {
         let socket = &sockets[self.index % sockets.len()];
         let chunk = self.rest.take().unwrap_or_else(|| {
             Vsmp::work(Step::Application, 1);
-            Chunk::part(self.crew.chunk.clone(), 0..self.packets.payload)
+            Chunk::part(self.crew.chunk.clone(), 0..self.packets.traffic.payload)
         });
         let len = chunk.len();
         let mut send = tcp::Send { chunks: tcp::Chunks::from_iter([chunk]) };
@@ -457,16 +494,16 @@ impl Hand {
         let Some(socket) = &self.crew.datagrams else { return false };
         Vsmp::work(Step::Application, 1);
         Vsmp::work(Step::Call, 1);
-        let Some(mut buffer) = PktBuf::alloc(self.packets.payload) else { return false };
-        buffer.append(self.packets.payload).copy_from_slice(&self.crew.chunk);
-        if self.packets.summing != Summing::Card {
+        let Some(mut buffer) = PktBuf::alloc(self.packets.traffic.payload) else { return false };
+        buffer.append(self.packets.traffic.payload).copy_from_slice(&self.crew.chunk);
+        if self.packets.traffic.summing != Summing::Card {
             machine::sum(buffer.as_ptr().addr(), buffer.len());
         }
         Vsmp::work(Step::Emit, 1);
         let to = SocketAddr::new(self.packets.addresses()[1], FIRST_REMOTE);
         let sent = self.crew.stack.send_udp(socket, buffer, Some(to)).is_ok();
         if sent {
-            self.crew.bytes.fetch_add(self.packets.payload as u64, Relaxed);
+            self.crew.bytes.fetch_add(self.packets.traffic.payload as u64, Relaxed);
         }
         sent
     }

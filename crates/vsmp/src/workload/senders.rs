@@ -112,7 +112,8 @@ pub struct Measured {
     pub handoffs: HandoffProfile,
     /// The cards, since their first frame.
     pub cards: Vec<CardTotals>,
-    /// Segments that came to the clients out of order, since the beginning.
+    /// Segments that came to the clients out of order, since the beginning; with packets those that came to the stack so, while it
+    /// was measured.
     pub out_of_order: u64,
     /// Connections by the place of their flow among as many as there are CPUs: the receive queue or owner that they
     /// fall to.

@@ -1,12 +1,15 @@
-//! A line of words that describes a run, as on the command line and in the papers' data files.
+//! What the packets' workload is called on the command line and in the papers' data files: words for its traffic, joined to a name;
+//! and a line that describes a whole run, with the architecture in front.
 
 use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 use stack::Architecture;
+use sync::LockKind;
 
 use super::{PERIOD, Packets, Side, Summing};
-use crate::preset::Preset;
+use crate::preset::{Kernel, Preset};
 
 /// Why a line describes no run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,63 +23,98 @@ impl fmt::Display for SpecError {
 
 impl std::error::Error for SpecError {}
 
-/// Connections that the line says, if not a number: as many as CPUs.
-const ONE_EACH: &str = "each";
+/// What the threads carry. Written as words with a `+` between them: `receive+checksum`, `send+udp`.
+///
+/// | word | |
+/// |---|---|
+/// | `receive`, `send` | the side; `receive` if none is named |
+/// | `udp` | datagrams |
+/// | `checksum`, `inside` | checksums by the stack, before the connection is held or while it is |
+/// | `tickets` | application tickets |
+/// | `each` | a connection for each CPU, whatever number of them is asked for |
+/// | `bytes=N` | data of a packet; 4096 |
+/// | `locks=KIND` | the kind of all locks but those whose kind the architecture says |
+/// | `ms=N` | virtual time that is measured, in milliseconds; 1000 |
+///
+/// ```
+/// # use vsmp::workload::packets::{Side, Traffic};
+/// let traffic: Traffic = "send+checksum+each".parse()?;
+/// assert_eq!((traffic.side, traffic.each), (Side::Send, true));
+/// assert_eq!(traffic.to_string(), "send+checksum+each");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traffic {
+    /// The side of the stack.
+    pub side: Side,
+    /// Datagrams instead of segments, by one socket.
+    pub udp: bool,
+    /// Checksums.
+    pub summing: Summing,
+    /// Application tickets on the receive side of TCP.
+    pub tickets: bool,
+    /// A connection for each CPU.
+    pub each: bool,
+    /// Bytes of data in a packet.
+    pub payload: usize,
+    /// The kind of all locks, but those of a connection if the architecture says theirs; `None`: the kernel's.
+    pub lock_kind: Option<LockKind>,
+    /// Virtual time of the measurement.
+    pub time: Duration,
+}
 
-impl Packets {
-    /// A run on `cpus` CPUs of a machine, from an architecture and words behind it:
-    ///
-    /// | word | |
-    /// |---|---|
-    /// | `receive`, `send` | the side; `receive` if none is named |
-    /// | `udp` | datagrams |
-    /// | `checksum`, `inside` | checksums by the stack, before the connection is held or while it is |
-    /// | `tickets` | application tickets |
-    /// | `bytes=N` | data of a packet; 4096 |
-    /// | `conns=N`, `conns=each` | connections: N, or one for each CPU; 1 |
-    /// | `locks=KIND` | the kind of all locks but those whose kind the architecture says |
-    /// | `ipv6` | addresses |
-    /// | `ms=N` | virtual time that is measured, in milliseconds; 1000 |
-    ///
-    /// ```
-    /// # use vsmp::{Preset, workload::packets::{Packets, Side}};
-    /// let preset = Preset::named("sgi-challenge")?;
-    /// let packets = Packets::parse("msgp-pool+tas+unordered receive checksum conns=each", 8, 1, &preset)?;
-    /// assert_eq!((packets.side, packets.connections), (Side::Receive, 8));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// A word means nothing, or there is no such architecture.
-    pub fn parse(line: &str, cpus: usize, seed: u64, preset: &Preset) -> Result<Packets, SpecError> {
-        let mut words = line.split_whitespace();
-        let name = words.next().unwrap_or_default();
-        let arch: Architecture = name.parse().map_err(|error| SpecError(format!("{error}")))?;
-        if arch.properties().single_thread {
-            return Err(SpecError(format!(
-                "`{name}` lets one thread use a connection; packets are carried by several"
-            )));
-        }
-        let time = Duration::from_secs(1);
-        let mut packets = Packets {
-            arch,
-            cpus,
-            connections: 1,
+impl Default for Traffic {
+    fn default() -> Traffic {
+        Traffic {
             side: Side::Receive,
             udp: false,
-            payload: 4096,
             summing: Summing::Card,
             tickets: false,
+            each: false,
+            payload: 4096,
             lock_kind: None,
-            ipv6: false,
-            preset: preset.clone(),
-            seed,
-            warm_up: time / 4,
-            time,
-        };
-        words.try_for_each(|word| packets.apply(word))?;
-        packets.check()?;
-        Ok(packets)
+            time: Duration::from_secs(1),
+        }
+    }
+}
+
+impl FromStr for Traffic {
+    type Err = SpecError;
+
+    fn from_str(words: &str) -> Result<Traffic, SpecError> {
+        let mut traffic = Traffic::default();
+        words.split('+').try_for_each(|word| traffic.apply(word))?;
+        Ok(traffic)
+    }
+}
+
+impl fmt::Display for Traffic {
+    /// The side, and each word for what is not usual.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.side == Side::Receive { "receive" } else { "send" })?;
+        let words = [
+            ("udp", self.udp),
+            ("checksum", self.summing == Summing::Before),
+            ("inside", self.summing == Summing::Inside),
+            ("tickets", self.tickets),
+            ("each", self.each),
+        ];
+        words.iter().filter(|(_, is)| *is).try_for_each(|(word, _)| write!(f, "+{word}"))?;
+        let usual = Traffic::default();
+        if self.payload != usual.payload {
+            write!(f, "+bytes={}", self.payload)?;
+        }
+        if let Some(kind) = self.lock_kind {
+            write!(f, "+locks={kind}")?;
+        }
+        if self.time == usual.time { Ok(()) } else { write!(f, "+ms={}", self.time.as_millis()) }
+    }
+}
+
+impl Traffic {
+    /// Virtual time before the measurement.
+    pub fn warm_up(&self) -> Duration {
+        self.time / 4
     }
 
     fn apply(&mut self, word: &str) -> Result<(), SpecError> {
@@ -89,40 +127,77 @@ impl Packets {
                 "checksum" => self.summing = Summing::Before,
                 "inside" => self.summing = Summing::Inside,
                 "tickets" => self.tickets = true,
-                "ipv6" => self.ipv6 = true,
+                "each" => self.each = true,
                 _ => return Err(unknown()),
             },
-            Some(("conns", ONE_EACH)) => self.connections = self.cpus,
             Some(("locks", kind)) => {
                 self.lock_kind = Some(kind.parse().map_err(|error| SpecError(format!("{error}")))?);
             }
             Some((name, number)) => {
                 let number: usize = number.parse().map_err(|_| unknown())?;
                 match name {
-                    "conns" => self.connections = number,
                     "bytes" => self.payload = number,
-                    "ms" => (self.time, self.warm_up) = (millis(number), millis(number) / 4),
+                    "ms" => self.time = Duration::from_millis(number as u64),
                     _ => return Err(unknown()),
                 }
             }
         }
         Ok(())
     }
+}
 
-    fn check(&self) -> Result<(), SpecError> {
-        if !(1..=64).contains(&self.connections) || !(64..=60_000).contains(&self.payload) || self.cpus == 0 {
+impl Packets {
+    /// A run on `cpus` CPUs of a machine, with the footprint and the habits of its kernel, from an architecture and words behind it:
+    /// those of [`Traffic`], `conns=N` for the number of connections (1), and `ipv6`.
+    ///
+    /// ```
+    /// # use vsmp::{Preset, workload::packets::Packets};
+    /// let preset = Preset::named("sgi-challenge")?;
+    /// let packets = Packets::parse("msgp-pool+tas+unordered receive checksum each", 8, 1, &preset)?;
+    /// assert_eq!((packets.traffic.to_string().as_str(), packets.connections()), ("receive+checksum+each", 8));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A word means nothing, there is no such architecture, or [`Packets::check`] finds something.
+    pub fn parse(line: &str, cpus: usize, seed: u64, preset: &Preset) -> Result<Packets, SpecError> {
+        let mut words = line.split_whitespace();
+        let arch: Architecture =
+            words.next().unwrap_or_default().parse().map_err(|error| SpecError(format!("{error}")))?;
+        let (traffic, preset, kernel) = (Traffic::default(), preset.clone(), Kernel::OfThePaper);
+        let mut packets = Packets { arch, cpus, connections: 1, traffic, ipv6: false, preset, kernel, seed };
+        for word in words {
+            match word.strip_prefix("conns=").map(str::parse) {
+                Some(Ok(number)) => packets.connections = number,
+                _ if word == "ipv6" => packets.ipv6 = true,
+                _ => packets.traffic.apply(word)?,
+            }
+        }
+        packets.check()?;
+        Ok(packets)
+    }
+
+    /// Whether it can run.
+    ///
+    /// # Errors
+    /// The architecture lets one thread use a connection, or a number is out of range.
+    pub fn check(&self) -> Result<(), SpecError> {
+        let Traffic { payload, tickets, time, .. } = self.traffic;
+        if self.arch.properties().single_thread {
+            return Err(SpecError(format!(
+                "`{}` lets one thread use a connection; packets are carried by several",
+                self.arch
+            )));
+        }
+        if !(1..=64).contains(&self.connections()) || !(64..=60_000).contains(&payload) || self.cpus == 0 {
             return Err(SpecError("packets have 64 to 60000 bytes, on 1 to 64 connections".to_owned()));
         }
-        if self.tickets && self.payload.is_multiple_of(PERIOD) {
+        if tickets && payload.is_multiple_of(PERIOD) {
             return Err(SpecError(format!("with tickets packets have no multiple of {PERIOD} bytes")));
         }
-        if self.time.is_zero() {
+        if time.is_zero() {
             return Err(SpecError("nothing is measured in no time".to_owned()));
         }
         Ok(())
     }
-}
-
-fn millis(number: usize) -> Duration {
-    Duration::from_millis(number as u64)
 }
