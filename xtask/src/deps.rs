@@ -156,7 +156,14 @@ mod tests {
     fn package(room: &str, inside: &[&str], outside: &[&str]) -> Package {
         let set = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
         let name = format!("heddle-{room}");
-        Package { room: room.into(), name, inside: set(inside), outside: set(outside), features: BTreeSet::new() }
+        Package {
+            room: room.into(),
+            name,
+            inside: set(inside),
+            outside: set(outside),
+            features: BTreeSet::new(),
+            tests_of_features: vec![],
+        }
     }
 
     const LIST: &str = "# comment\n\n0   wire: | zerocopy\n3   dev: wire\n3.1 dev-tap: dev wire | libc\n";

@@ -13,7 +13,7 @@ use lab::simulated::{self, WhatIf};
 use lab::stats::Estimate;
 use lab::{compare, report};
 use vsmp::preset::{Kernel, Preset};
-use vsmp::simulation::{Gain, Results, Simulation, WHOLE, Workload};
+use vsmp::simulation::{Gain, Results, Simulation, Workload};
 
 use crate::failure::Failure;
 
@@ -226,14 +226,10 @@ impl Args {
         let counts = if self.cpus.is_empty() { &all[..] } else { &self.cpus };
         let one = |cpus: u16, connections: u32, Subject(arch): Subject| Simulation {
             workload: self.workload,
-            preset: preset.clone(),
-            cpus: usize::from(cpus),
-            arch,
-            connections: connections as usize,
             seeds: self.seeds,
             ipv6: self.ipv6,
             lock_kind: self.lock,
-            extent: WHOLE,
+            ..Simulation::new(preset.clone(), arch, usize::from(cpus), connections as usize)
         };
         let mut simulations = Vec::new();
         for &cpus in counts {

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use sync::{LockKind, Object};
 use vsmp::preset::Kernel;
 use vsmp::simulation::{self, Gain, Mean, Simulation};
-use vsmp::workload::senders::Measured;
+use vsmp::workload::measured::Measured;
 use vsmp::{Ledger, Part, PartGroup, SwitchKind};
 
 use crate::cpu::Switches;

@@ -8,7 +8,7 @@ mod synthetic;
 use lab::simulated;
 use serde_json::{Map, Value, json};
 use vsmp::preset::{Kernel, Preset};
-use vsmp::simulation::{Simulation, WHOLE, Workload};
+use vsmp::simulation::Simulation;
 
 /// For the simulator.
 #[global_allocator]
@@ -130,18 +130,7 @@ fn every_field_that_is_written_is_described() {
 fn a_simulated_document_is_valid_and_accounts_for_every_cycle() {
     let preset = Preset::named("opteron-275").expect("it is built in");
     let arch = "connp-l:128".parse().ok();
-    let (seeds, ipv6, lock_kind, extent) = (2, false, None, WHOLE);
-    let simulation = Simulation {
-        workload: Workload::Senders,
-        preset,
-        cpus: 4,
-        arch,
-        connections: 12,
-        seeds,
-        ipv6,
-        lock_kind,
-        extent,
-    };
+    let simulation = Simulation { seeds: 2, ..Simulation::new(preset, arch, 4, 12) };
     let rows = [Kernel::Heddle, Kernel::OfThePaper].map(|kernel| simulation.run_all(kernel, |_| ()));
     let document = simulated::document(&simulation, rows.iter().filter_map(simulated::row).collect());
     let document: Value = serde_json::from_str(&document.to_json()).expect("results are JSON");
@@ -166,18 +155,7 @@ fn a_simulated_document_is_valid_and_accounts_for_every_cycle() {
 fn the_page_of_a_simulation_shows_its_accounts() {
     let preset = Preset::named("opteron-275").expect("it is built in");
     let arch = "msgp:1".parse().ok();
-    let (seeds, ipv6, lock_kind, extent) = (1, false, None, WHOLE);
-    let four = Simulation {
-        workload: Workload::Senders,
-        preset,
-        cpus: 4,
-        arch,
-        connections: 6,
-        seeds,
-        ipv6,
-        lock_kind,
-        extent,
-    };
+    let four = Simulation::new(preset, arch, 4, 6);
     let mut rows = Vec::new();
     for cpus in [1, 2, 4] {
         let simulation = Simulation { cpus, ..four.clone() };

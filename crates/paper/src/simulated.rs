@@ -12,10 +12,10 @@ use lab::machine::Probe;
 use serde_json::json;
 use vsmp::Preset;
 use vsmp::preset::Kernel;
-use vsmp::simulation::{Simulation, WHOLE, Workload};
+use vsmp::simulation::{Simulation, Workload};
+use vsmp::workload::measured::Measured;
 use vsmp::workload::messages;
 use vsmp::workload::packets::{Carried, Packets};
-use vsmp::workload::senders::Measured;
 
 use crate::point::{Point, Sample};
 
@@ -59,17 +59,8 @@ fn simulation(point: &Point) -> Result<Simulation, String> {
         "" => Workload::Senders,
         name => name.parse()?,
     };
-    let simulation = Simulation {
-        workload,
-        cpus: point.cpus as usize,
-        arch,
-        connections: point.connections as usize,
-        seeds: 1,
-        ipv6: false,
-        lock_kind: None,
-        extent: WHOLE,
-        preset,
-    };
+    let simulation =
+        Simulation { workload, ..Simulation::new(preset, arch, point.cpus as usize, point.connections as usize) };
     simulation.check()?;
     Ok(simulation)
 }

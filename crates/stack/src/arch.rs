@@ -4,6 +4,7 @@
 //! only: the meaning of a segment is in the `tcp` crate, the handling of a connection in `connections/`, its storage in
 //! `place/`. A new architecture is one file here, with its declaration, and one line in `select.rs`.
 
+pub mod async_wildcard;
 pub mod backlog;
 pub mod cells;
 pub mod conn_thread;

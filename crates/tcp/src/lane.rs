@@ -334,14 +334,9 @@ fn put(
     if let Some((front, data)) = buffer.split_first_chunk_mut() {
         *front = header.timestamped(timestamps, pseudo.add(fill(data)));
     }
-    let meta = buffer.meta_mut();
-    meta.flow_hash = (ho.flow_hash != 0).then_some(ho.flow_hash);
-    meta.traffic_class = class | ho.class();
-    meta.hop_limit = ho.hop_limit;
+    ho.describe(buffer.meta_mut(), class);
     ho.acked = ho.nxt;
     ho.advertised_edge = ho.edge;
-    ho.segments_out = ho.segments_out.wrapping_add(1);
-    out.segments.push(buffer);
-    out.count(Counter::SegmentsOut, 1);
+    output::leave(buffer, ho, out);
     true
 }

@@ -14,6 +14,7 @@ mod usual_syn;
 use core::time::Duration;
 
 use observe::{Counter, Time};
+use pktbuf::PktBuf;
 use wire::SeqNumber;
 use wire::tcp::TcpFlags;
 
@@ -37,6 +38,14 @@ const ACK: TcpFlags = TcpFlags::ACK;
 /// The values that an emission advertised about the receive side, if these had changed or the receive side must be
 /// notified that data was sent: it may begin a dialogue.
 pub(crate) type Advertised = Option<(SeqNumber, SeqNumber)>;
+
+/// A finished segment is counted, and leaves.
+#[inline(always)]
+pub(crate) fn leave(segment: PktBuf, ho: &mut HeaderOut, out: &mut Outbox<'_>) {
+    ho.segments_out = ho.segments_out.wrapping_add(1);
+    out.segments.push(segment);
+    out.count(Counter::SegmentsOut, 1);
+}
 
 /// Sends all that may be sent now, and an acknowledgement if `ack` requests one.
 pub(crate) fn transmit(

@@ -11,7 +11,7 @@ use stack::Architecture;
 use sync::LockClass;
 use vsmp::Arena;
 use vsmp::preset::{Kernel, Preset};
-use vsmp::simulation::{Simulation, WHOLE, Workload};
+use vsmp::simulation::Simulation;
 
 #[global_allocator]
 static ARENA: Arena = Arena::new();
@@ -67,17 +67,7 @@ fn main() {
 fn line(args: &Args, kernel: Kernel, name: &str, connections: usize) {
     let arch: Option<Architecture> = (name != "uniprocessor").then(|| name.parse().expect("an architecture"));
     let (preset, seeds) = (args.preset.clone(), args.seeds);
-    let simulation = Simulation {
-        workload: Workload::Senders,
-        preset,
-        cpus: 4,
-        arch,
-        connections,
-        seeds,
-        ipv6: false,
-        lock_kind: None,
-        extent: WHOLE,
-    };
+    let simulation = Simulation { seeds, ..Simulation::new(preset, arch, 4, connections) };
     let began = Instant::now();
     let results = simulation.run_all(kernel, |_| {});
     let host = began.elapsed().as_secs_f64() / seeds as f64;

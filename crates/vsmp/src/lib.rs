@@ -24,7 +24,7 @@
 //! | `timeline.rs` | a stretch of a run, moment by moment |
 //! | `preset.rs`, `presets/` | machines of the papers, each value with its origin |
 //! | `simulation.rs` | a workload on a preset, over several seeds: means with intervals, as a page of text |
-//! | `workload/` | workloads: two stacks on a link in memory, the sender of Willmann, Rixner and Cox, receive overload |
+//! | `workload/` | workloads: two stacks on a link in memory, the experiments of three papers, receive overload |
 //!
 //! # What may never happen
 //! A call that can let another thread run while the machine's state is borrowed: the state is in a `RefCell`, which

@@ -15,9 +15,10 @@ use sync::profile::ClassProfile;
 use sync::{LockKind, Object};
 
 use crate::preset::{Kernel, Origin, Point, Preset};
+use crate::workload::measured::Measured;
 use crate::workload::messages::{MEASURED, Messages, WARM_UP};
 use crate::workload::packets::{Packets, SpecError, Traffic};
-use crate::workload::senders::{Measured, Senders, uniprocessor};
+use crate::workload::senders::{Senders, uniprocessor};
 use crate::{Costs, Machine};
 
 pub use what_if::Gain;
@@ -117,6 +118,21 @@ pub struct Variation {
 }
 
 impl Simulation {
+    /// One run of senders over IPv4 on so many CPUs, with so many connections and the kernel's kind of locks.
+    pub fn new(preset: Preset, arch: Option<Architecture>, cpus: usize, connections: usize) -> Simulation {
+        Simulation {
+            workload: Workload::Senders,
+            preset,
+            cpus,
+            arch,
+            connections,
+            seeds: 1,
+            ipv6: false,
+            lock_kind: None,
+            extent: WHOLE,
+        }
+    }
+
     /// Runs the first seed with each assumed value lower and higher by `percent`; calls `progress` with the name of the
     /// value, the number of completed values, and their total. A value that cannot be changed by that little (a single
     /// cache way) is omitted, and so is a value of zero, which has no effect.

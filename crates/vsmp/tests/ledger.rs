@@ -9,7 +9,7 @@ use stack::Architecture;
 use sync::{Atomic, Lock, LockClass, LockKind, Object, Ordering, Platform, Step, ThreadClass};
 use vsmp::order::{Delayed, Order, Random, TimeOrdered};
 use vsmp::preset::{Kernel, Preset};
-use vsmp::simulation::{Simulation, WHOLE, Workload};
+use vsmp::simulation::Simulation;
 use vsmp::workload::pair::Pair;
 use vsmp::{Account, Arena, Costs, Machine, Part, PartGroup, SwitchKind, Vsmp};
 
@@ -50,17 +50,7 @@ fn a_window_of_the_senders_has_the_time_of_every_cpu() {
     for name in ["msgp:1+coupled", "connp-t"] {
         let preset = Preset::named("opteron-275").expect("it is built in");
         let arch = name.parse().ok();
-        let simulation = Simulation {
-            workload: Workload::Senders,
-            preset,
-            cpus: 4,
-            arch,
-            connections: 12,
-            seeds: 1,
-            ipv6: false,
-            lock_kind: None,
-            extent: WHOLE,
-        };
+        let simulation = Simulation::new(preset, arch, 4, 12);
         let run = simulation.run(Kernel::OfThePaper, 1);
         check(&run.account, 4);
         let window = run.time.as_nanos() as u64 * 2200 / 1000;

@@ -4,8 +4,8 @@
 use every_arch::every_arch;
 use stack::Architecture;
 use vsmp::preset::{Kernel, Preset};
+use vsmp::workload::measured::Measured;
 use vsmp::workload::messages::{MESSAGE, Messages};
-use vsmp::workload::senders::Measured;
 use vsmp::{Account, Arena, Machine, PartGroup};
 
 #[global_allocator]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use stack::{ALL_ARCHITECTURES, Architecture};
 use sync::LockKind;
 use vsmp::preset::{Kernel, Preset};
-use vsmp::simulation::{Simulation, WHOLE, Workload};
+use vsmp::simulation::Simulation;
 use vsmp::workload::messages::Messages;
 use vsmp::workload::pair::Pair;
 use vsmp::{Arena, Costs, Machine};
@@ -67,17 +67,7 @@ fn child() {
     for seed in [1, 2] {
         let preset = Preset::named("opteron-275").expect("it is built in");
         let arch = "connp-l:128".parse().ok();
-        let simulation = Simulation {
-            workload: Workload::Senders,
-            preset,
-            cpus: 4,
-            arch,
-            connections: 12,
-            seeds: 1,
-            ipv6: false,
-            lock_kind: None,
-            extent: WHOLE,
-        };
+        let simulation = Simulation::new(preset, arch, 4, 12);
         let look = std::env::var_os(LOOKS).is_some();
         let stretch = if look { Duration::from_millis(1) } else { Duration::ZERO };
         let measured = simulation.run_and_record(Kernel::OfThePaper, seed, stretch);

@@ -8,25 +8,15 @@ use stack::Architecture;
 use sync::{LockClass, Object};
 use vsmp::Arena;
 use vsmp::preset::{Kernel, Preset};
-use vsmp::simulation::{Mean, Simulation, WHOLE, Workload};
-use vsmp::workload::senders::Measured;
+use vsmp::simulation::{Mean, Simulation, WHOLE};
+use vsmp::workload::measured::Measured;
 
 #[global_allocator]
 static ARENA: Arena = Arena::new();
 
 fn simulation(arch: Option<Architecture>) -> Simulation {
     let preset = Preset::named("opteron-275").expect("it is built in");
-    Simulation {
-        workload: Workload::Senders,
-        preset,
-        cpus: 4,
-        arch,
-        connections: 12,
-        seeds: 1,
-        ipv6: false,
-        lock_kind: None,
-        extent: WHOLE,
-    }
+    Simulation::new(preset, arch, 4, 12)
 }
 
 fn check(measured: &Measured) {

@@ -12,8 +12,7 @@ const CONNECTIONS: usize = 250;
 
 /// Files in which more than exclusion is: what other architectures of cells, and `layer`, are built on.
 const LONGER: &[(&str, usize, &str)] = &[
-    ("connp_l.rs", 90, "the options of its named fault"),
-    ("connp_t.rs", 205, "the protocol thread of a shard, its end of channels, and a fault of DragonFly's"),
+    ("connp_t.rs", 200, "the protocol thread of a shard, and its end of channels"),
     ("squeue.rs", 280, "the serialisation queue itself: its flag, its three modes, its worker"),
 ];
 

@@ -1,7 +1,7 @@
 //! The linked pair.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dev::coalesce::coalesce;
 use dev::mem::{MemConfig, loopback, pair};
@@ -369,6 +369,11 @@ fn what_is_coalesced_and_split_again_is_what_was_sent() {
 /// with all others.
 #[test]
 fn seventy_sleeping_receivers_are_woken_each_by_its_frame() {
+    testbed::limit::within(wake_seventy);
+}
+
+/// A sleep here ends only by a wake-up: one that is lost is a hang.
+fn wake_seventy() {
     const QUEUES: usize = 70;
     static ABOUT_TO_SLEEP: AtomicUsize = AtomicUsize::new(0);
     let (mut a, mut b) = pair::<Real>(MemConfig { queues: QUEUES, ..MemConfig::default() });
@@ -380,9 +385,7 @@ fn seventy_sleeping_receivers_are_woken_each_by_its_frame() {
         .map(|mut queue| {
             std::thread::spawn(move || {
                 ABOUT_TO_SLEEP.fetch_add(1, Ordering::Relaxed);
-                let began = Instant::now();
-                assert_eq!(queue.rx.wait(Some(HANG)), WaitOutcome::Ready);
-                assert!(began.elapsed() < HANG, "the wake-up was lost, and the wait ended by its time-out");
+                assert_eq!(queue.rx.wait(None), WaitOutcome::Ready);
                 assert_eq!(drain(&mut queue).len(), 1);
             })
         })

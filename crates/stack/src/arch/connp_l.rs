@@ -14,7 +14,7 @@ use sync::{Atomic, Lock, LockClass, Ordering, Platform, Writers};
 use super::RunningArchitecture;
 use super::cells::{Cells, Exclusion, Hub};
 use super::declaration::{Declaration, NamedFault, NumericOption, Properties, TableRow, Variant};
-use super::lazy_broadcast::{Broadcast, BroadcastPart};
+use super::lazy_broadcast::{Broadcast, BroadcastPart, Groups};
 use super::select::ThreadConfig;
 use crate::connections::Upkeep;
 use crate::deferred::DeferredEffects;
@@ -71,22 +71,6 @@ pub const DECLARATION: Declaration<Groups> = Declaration {
         },
     ],
 };
-
-/// The groups.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Groups {
-    /// How many.
-    pub count: u16,
-    /// The fault: see [`lazy_broadcast`](super::lazy_broadcast).
-    pub lazy_broadcast: bool,
-}
-
-impl Groups {
-    /// So many groups, and no fault.
-    pub const fn new(count: u16) -> Groups {
-        Groups { count, lazy_broadcast: false }
-    }
-}
 
 struct Group<P: Platform> {
     cell: Lock<Cell<P>, P>,

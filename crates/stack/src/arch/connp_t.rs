@@ -12,10 +12,7 @@
 //! for messages, and a caller that waits for its answer, give up their processor some times before they sleep, so that
 //! under load neither sleeps.
 //!
-//! # The fault `+async-wildcard`
-//! DragonFly's `listen()` waited for the replica of one protocol thread, and sent the others without waiting. A segment from
-//! a device comes another way than a message from another CPU, and so it could be first. Here such a replica lets the
-//! arrivals behind it in the queue pass: a client that connects at once may be refused. Nothing else passes it.
+//! With the fault `+async-wildcard` an arrival passes a new listener's replica in the queue ([`async_wildcard`](super::async_wildcard)).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,11 +21,11 @@ use observe::Time;
 use sync::{Atomic, Ordering, Platform, ThreadOwned, Writers};
 
 use super::RunningArchitecture;
+use super::async_wildcard::let_an_arrival_pass;
 use super::cells::{Cells, Exclusion, Hub};
 use super::declaration::{Declaration, NamedFault, Properties, TableRow, Variant};
 use super::mailbox::Mailbox;
 use super::select::ThreadConfig;
-use crate::call::ControlRequest;
 use crate::connections::Upkeep;
 use crate::deferred::{DeferredEffects, OwedEffects};
 use crate::handoff::{CellMessage, PendingReply};
@@ -117,7 +114,7 @@ pub enum QueueKind {
 pub struct Owners {
     /// How messages reach them.
     pub queue: QueueKind,
-    /// The fault: see the head of the file.
+    /// See [`async_wildcard`](super::async_wildcard).
     pub async_wildcard: bool,
 }
 
@@ -217,15 +214,6 @@ impl<P: Platform> OwnerThread<P> {
         }
         self.deadline.store(cell.deadline_nanos(), Ordering::Relaxed);
         None
-    }
-}
-
-/// A replica that nobody waits for, and an arrival behind it, change places.
-#[cold]
-fn let_an_arrival_pass<P: Platform>(message: &mut CellMessage<P>, batch: &mut VecDeque<CellMessage<P>>) {
-    let unawaited = matches!(message, CellMessage::Control(ControlRequest::Listen(_), asker) if !asker.is_awaited());
-    if let Some(next @ CellMessage::Ingress(_)) = batch.front_mut().filter(|_| unawaited) {
-        std::mem::swap(message, next);
     }
 }
 

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use sync::Platform;
 
 use super::RunningArchitecture;
-use super::connp_l::{self, Groups};
+use super::connp_l;
 use super::declaration::{Declaration, Properties, TableRow, Variant};
+use super::lazy_broadcast::Groups;
 use super::select::ThreadConfig;
 use crate::place::Contents;
 use crate::shared::Shared;

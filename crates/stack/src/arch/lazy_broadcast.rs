@@ -14,6 +14,22 @@ use sync::{Atomic, Ordering, Platform};
 /// From the first change among half-open connections to the broadcast: the period of BSD's slow timer.
 const LAZINESS: Duration = Duration::from_millis(500);
 
+/// The groups of `connp-l`, and whether they have the fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Groups {
+    /// How many.
+    pub count: u16,
+    /// See the head of the file.
+    pub lazy_broadcast: bool,
+}
+
+impl Groups {
+    /// So many groups, and no fault.
+    pub const fn new(count: u16) -> Groups {
+        Groups { count, lazy_broadcast: false }
+    }
+}
+
 /// What the groups tell each other of half-open connections.
 pub(super) struct Broadcast<P: Platform> {
     /// Half-open connections of all groups.

@@ -1,7 +1,7 @@
 //! Architectures that are declared in other crates: an experiment, a lecture, a product that has one of its own.
 //!
-//! [`register`](super::select::register) adds one before stacks are built; from then on its name is read like any other. It is in no list of
-//! variants. The constructor is generic over the platform, and a program registers it once for each platform that it uses.
+//! [`register`](super::select::register) adds one before stacks are built; from then on its name is read like any other.
+//! It is in no list of variants. The constructor is generic over the platform, and a program registers it once for each platform that it uses.
 //! `crates/stack/examples/cpu_groups` is an architecture of this kind; CONTRIBUTING.md says how to add one.
 
 use std::any::{Any, TypeId};

@@ -13,7 +13,7 @@ use wire::tcp::{
     TcpFlags, Timestamps, UserTimeout,
 };
 
-use super::{ACK, usual_syn};
+use super::{ACK, leave, usual_syn};
 use crate::config::Config;
 use crate::ecn_state::NOT_ECT;
 use crate::outbox::Outbox;
@@ -447,14 +447,8 @@ fn make(
             }
         }
     }
-    let meta = buf.meta_mut();
-    meta.flow_hash = (ho.flow_hash != 0).then_some(ho.flow_hash);
-    meta.segment_size = draft.segment_size;
-    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.9
-    //# TCP implementations SHOULD pass the current Differentiated Services field value without change to the IP layer,
-    //# when it sends segments on the connection (SHLD-22).
-    meta.traffic_class = draft.class | ho.class();
-    meta.hop_limit = ho.hop_limit;
+    ho.describe(buf.meta_mut(), draft.class);
+    buf.meta_mut().segment_size = draft.segment_size;
     if draft.flags.contains(ACK) {
         if draft.window == 0 && ho.advertised_edge != ho.acked && !draft.flags.contains(TcpFlags::RST) {
             out.count(Counter::ZeroWindowsOut, 1);
@@ -462,8 +456,6 @@ fn make(
         ho.acked = ho.nxt;
         ho.advertised_edge = ho.edge;
     }
-    ho.segments_out = ho.segments_out.wrapping_add(1);
-    out.segments.push(buf);
-    out.count(Counter::SegmentsOut, 1);
+    leave(buf, ho, out);
     true
 }

@@ -2,13 +2,12 @@
 //! ([`crate::lane`]), their header is computed in registers and summed as it is stored. What may never happen: a difference
 //! to what `segments.rs` makes for the same options; `tests/lane.rs` compares them.
 
-use observe::Counter;
 use pktbuf::PktBuf;
 use wire::SeqNumber;
 use wire::checksum::Sum;
 use wire::tcp::{ExtraOptions, Header, OptionOrder, Options, SYN_LEN, SynOptions, TcpFlags};
 
-use super::ACK;
+use super::{ACK, leave};
 use crate::ecn_state::NOT_ECT;
 use crate::outbox::Outbox;
 use crate::pcb::HeaderOut;
@@ -54,16 +53,11 @@ pub(super) fn emit(
     if let Some(front) = buffer.first_chunk_mut() {
         *front = header.synchronising(options, pseudo);
     }
-    let meta = buffer.meta_mut();
-    meta.flow_hash = (ho.flow_hash != 0).then_some(ho.flow_hash);
-    meta.traffic_class = NOT_ECT | ho.class();
-    meta.hop_limit = ho.hop_limit;
+    ho.describe(buffer.meta_mut(), NOT_ECT);
     if answers {
         ho.acked = ho.nxt;
         ho.advertised_edge = ho.edge;
     }
-    ho.segments_out = ho.segments_out.wrapping_add(1);
-    out.segments.push(buffer);
-    out.count(Counter::SegmentsOut, 1);
+    leave(buffer, ho, out);
     true
 }

@@ -7,6 +7,7 @@
 use core::net::IpAddr;
 
 use observe::Time;
+use pktbuf::Meta;
 use wire::checksum::{Sum, pseudo_header};
 use wire::tcp::SackBlocks;
 use wire::{FourTuple, SeqNumber};
@@ -109,6 +110,17 @@ impl HeaderOut {
     #[inline]
     pub(crate) fn class(&self) -> u8 {
         self.class & CLASS
+    }
+
+    /// Describes a segment with this ECN mark to IP and to the device.
+    #[inline(always)]
+    pub(crate) fn describe(&self, meta: &mut Meta, mark: u8) {
+        meta.flow_hash = (self.flow_hash != 0).then_some(self.flow_hash);
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.9
+        //# TCP implementations SHOULD pass the current Differentiated Services field value without change to the IP layer,
+        //# when it sends segments on the connection (SHLD-22).
+        meta.traffic_class = mark | self.class();
+        meta.hop_limit = self.hop_limit;
     }
 
     /// Both sides scale their windows, if only by 0; timestamps are on.

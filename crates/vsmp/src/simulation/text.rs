@@ -8,7 +8,7 @@ use sync::profile::ClassProfile;
 use super::{Mean, Results, failed};
 use crate::ledger::{PartGroup, SwitchKind};
 use crate::preset::Kernel;
-use crate::workload::senders::Measured;
+use crate::workload::measured::Measured;
 
 /// A row of a table: its name, and what it counts.
 type Row = (&'static str, fn(&Measured) -> u64);

@@ -7,7 +7,7 @@
 
 use super::{Mean, Results, Simulation};
 use crate::preset::{Kernel, Preset};
-use crate::workload::senders::Measured;
+use crate::workload::measured::Measured;
 
 /// Costs that are lowered together: the name in reports, and values of a preset.
 type CostClass = (&'static str, &'static [&'static str]);

@@ -32,8 +32,8 @@ use sync::{Atomic, LockKind, Object, Ordering, Platform, Step, ThreadClass};
 use tcp::config::{BufferSizes, ConnectionOptions};
 use xdr::{Codec, DecodeError, Decoder, Xdr};
 
+use super::measured::Measured;
 use super::nap;
-use super::senders::Measured;
 use crate::ledger::SwitchKind;
 use crate::preset::{Kernel, Preset};
 use crate::{Vsmp, lock_profile, machine};
@@ -206,17 +206,8 @@ fn measure(delivered: &Delivered, messages: u64, warm_up: Duration) -> Measured 
     Measured {
         warm_up,
         steady: (windows[0] / windows[1] - 1.0).abs() < 0.05,
-        time: Duration::from_nanos(end.2 - start.2),
-        bytes: end.1 - start.1,
         windows,
-        account: machine::account().since(&account),
-        locks: lock_profile().snapshot().to_vec(),
-        handoffs: lock_profile().handoffs(),
-        cards: Vec::new(),
-        out_of_order: 0,
-        placement: Vec::new(),
-        timeline: None,
-        capture: None,
+        ..Measured::since(&account, Duration::from_nanos(end.2 - start.2), end.1 - start.1)
     }
 }
 

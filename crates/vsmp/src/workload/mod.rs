@@ -3,6 +3,7 @@
 //! driver in memory, as in Schmidt and Suda; [`packets`], processors that take packets of a few connections from an
 //! in-memory driver, as in Nahum et al.; [`overload`], one stack that receives more than it can process.
 
+pub mod measured;
 pub mod messages;
 pub mod overload;
 pub mod packets;

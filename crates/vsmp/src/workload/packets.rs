@@ -34,8 +34,8 @@ use sync::profile::{self, ClassProfile, HandoffProfile};
 use sync::{Atomic, LockKind, Ordering, Platform, Step, ThreadClass};
 use tcp::config::{BufferSizes, ChecksumPlacement, ConnectionOptions, SendAccounting};
 
+use super::measured::Measured;
 use super::nap;
-use super::senders::Measured;
 use crate::account::Account;
 use crate::ledger::Part;
 use crate::memory_driver::MemoryDriver;

@@ -24,18 +24,16 @@ use pktbuf::Chunk;
 use stack::call::{Call, Reply};
 use stack::socket::{PollEvent, PollSet, Readiness, TcpSocket};
 use stack::{Addressing, Architecture, Driver, DriverLayout, InterfaceConfig, Stack, StackConfig};
-use sync::profile::{self, ClassProfile, HandoffProfile};
+use sync::profile;
 use sync::{Atomic, LockKind, Ordering, Platform, Step, ThreadClass};
 use tcp::config::{BufferSizes, ConnectionOptions, SendAccounting};
 
+use super::measured::Measured;
 use super::{Turns, nap};
-use crate::account::Account;
 use crate::capture::WireCapture;
-use crate::card::{Card, CardTotals};
-use crate::ledger::Part;
+use crate::card::Card;
 use crate::memory::from_system;
 use crate::preset::{Kernel, Preset};
-use crate::timeline::Timeline;
 use crate::{Vsmp, lock_profile, machine};
 
 type Socket = Arc<TcpSocket<Vsmp>>;
@@ -89,56 +87,6 @@ pub struct Senders {
     pub ipv6: bool,
     /// The kind of locks, if not the kernel's.
     pub lock_kind: Option<LockKind>,
-}
-
-/// The measurement.
-#[derive(Clone, Debug)]
-pub struct Measured {
-    /// Virtual time before the measurement.
-    pub warm_up: Duration,
-    /// Whether the windows before it were alike.
-    pub steady: bool,
-    /// Virtual time of the measurement.
-    pub time: Duration,
-    /// Bytes that the clients received, each once.
-    pub bytes: u64,
-    /// Rates of the measured windows, in megabits a second.
-    pub windows: Vec<f64>,
-    /// The account of the machine.
-    pub account: Account,
-    /// The locks, by class, with the time that threads waited for them and held them.
-    pub locks: Vec<ClassProfile>,
-    /// Hand-offs between threads, and their wake-ups.
-    pub handoffs: HandoffProfile,
-    /// The cards, since their first frame.
-    pub cards: Vec<CardTotals>,
-    /// Segments that came to the clients out of order, since the beginning; with packets those that came to the stack so, while it
-    /// was measured.
-    pub out_of_order: u64,
-    /// Connections by the place of their flow among as many as there are CPUs: the receive queue or owner that they
-    /// fall to.
-    pub placement: Vec<usize>,
-    /// The beginning of what was measured, if it was recorded.
-    pub timeline: Option<Timeline>,
-    /// The frames of the same time, as a pcapng file.
-    pub capture: Option<Vec<u8>>,
-}
-
-impl Measured {
-    /// Payload in megabits a second.
-    pub fn megabits(&self) -> f64 {
-        self.bytes as f64 * 8.0 / self.time.as_secs_f64() / 1e6
-    }
-
-    /// Cycles of all CPUs that were not idle, for each kilobyte of payload.
-    pub fn busy_cycles_by_kilobyte(&self) -> f64 {
-        (self.account.total() - self.account.cycles(Part::Idle)) as f64 / self.kilobytes()
-    }
-
-    /// Kilobytes of payload.
-    pub fn kilobytes(&self) -> f64 {
-        self.bytes as f64 / 1024.0
-    }
 }
 
 impl Senders {
@@ -541,20 +489,12 @@ impl<B: Fn() -> u64> Meter<'_, B> {
         (0..MEASURED).for_each(|_| self.pass());
         let time = Duration::from_nanos(Vsmp::now() - start);
         let rate = |(bytes, _): &(u64, u64)| *bytes as f64 * 8.0 / self.window.as_secs_f64() / 1e6;
+        let bytes = self.windows.iter().map(|(received, _)| received).sum();
         let measured = Measured {
-            warm_up: Duration::ZERO,
-            steady: false,
-            time,
-            bytes: self.windows.iter().map(|(received, _)| received).sum(),
             windows: self.windows.iter().map(rate).collect(),
-            account: machine::account().since(&account),
-            locks: lock_profile().snapshot().to_vec(),
-            handoffs: lock_profile().handoffs(),
-            cards: Vec::new(),
-            out_of_order: 0,
-            placement: Vec::new(),
             timeline: machine::recorded(),
             capture: capture.map(WireCapture::bytes),
+            ..Measured::since(&account, time, bytes)
         };
         (measured, time)
     }
