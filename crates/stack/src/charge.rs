@@ -57,14 +57,14 @@ pub fn event<P: Platform, C, E: TcpEvent>(state: &C, socket: &TcpSocket<P>, even
     }
 }
 
-/// The work of an event whose parts of the connection are held one after the other. Each hold-set does a part of it: how much of
-/// which is not known, so each of the usual ones has the same. What no hold-set did is done without a lock.
+/// The work of an event whose parts of the connection are held one after the other. Each hold-set does a part of the work. The
+/// size of a part is not known, so the usual hold-sets get equal parts. The rest is charged with no lock held.
 pub struct EventWork {
     /// Of one segment, in quarters.
     left: usize,
     each: usize,
     segments: usize,
-    /// What is to be summed in the first hold-set: address and length.
+    /// The bytes to sum in the first hold-set: address and length.
     unchecked: (*const u8, usize),
 }
 

@@ -1,14 +1,14 @@
-//! The in-memory driver of Nahum, Yates, Kurose and Towsley (OSDI 1994): a device without hardware, of which many threads take
-//! packets.
+//! The in-memory driver of Nahum, Yates, Kurose and Towsley (OSDI 1994): a device without hardware, from which many threads
+//! take packets.
 //!
-//! It has a queue pair for each thread. Behind all of them is one remote end ([`dev::peer`]): whichever thread receives gets the
-//! next packet, under a lock, so that packets leave it in order. To load the receive side of a stack the remote end makes the next
-//! segment that the window allows, and swallows acknowledgments; to load the send side it swallows data, and has an
-//! acknowledgment for every second segment, which the next thread that receives carries up. Datagrams it makes from a
-//! template, without end.
+//! It has a queue pair for each thread, and one remote end for all of them ([`dev::peer`]). A thread that receives gets the
+//! next packet, under a lock, so that packets leave the driver in order. To load the receive side of a stack the remote end
+//! makes the next segment that the window allows, and discards acknowledgments. To load the send side it discards data, and
+//! makes an acknowledgment for every second segment, which the next thread that receives gets. It makes any number of
+//! datagrams from a template.
 //!
-//! What the remote end does costs nothing but the lock and one [`Step::Message`] under it. The packet is written into a
-//! buffer of the thread that carries it, headers alone: the data of a buffer is what a driver in memory leaves there.
+//! The remote end costs nothing but the lock and one [`Step::Message`] under it. Only the headers of a packet are written
+//! into the buffer of the thread that takes it, as by a driver whose buffers keep their data.
 //!
 //! What may never happen: a step of the machine that can switch threads while the remote end is borrowed.
 
@@ -38,7 +38,7 @@ pub struct MemoryDriver {
     shared: Arc<Shared>,
 }
 
-/// What all threads have of it.
+/// The state that all threads share.
 struct Shared {
     /// Held while a packet is made.
     turn: Lock<(), Vsmp>,
@@ -68,18 +68,18 @@ impl Remote {
         self.ready.pop_front()
     }
 
-    /// Has the remote end process what it was given, and make up to `most` packets.
+    /// Lets the remote end process the frames that it has, and make up to `most` packets.
     fn look(&mut self, most: usize) {
         let mut made = Vec::new();
         self.far.rx.receive(&mut made, most);
         self.ready.extend(made);
     }
 
-    /// Gives it a frame.
+    /// Gives the remote end a frame.
     fn accept(&mut self, frame: PktBuf) {
         if let Err(frame) = self.far.tx.transmit(frame) {
             self.look(ROOM);
-            // There is room now: it has looked at all that was there.
+            // There is room now: it has processed all frames.
             let _ = self.far.tx.transmit(frame);
         }
     }
@@ -92,8 +92,8 @@ impl Shared {
 }
 
 impl MemoryDriver {
-    /// A driver for `threads` threads, whose lock is of this kind. Called by a thread of a machine. Of `remote.link`, the driver
-    /// decides queues and rings. `datagrams`: the stack sends datagrams.
+    /// A driver for `threads` threads, with a lock of this kind. The driver sets queues and rings of `remote.link` itself.
+    /// `datagrams`: the stack sends datagrams. Called by a thread of a machine.
     pub fn new(threads: usize, kind: LockKind, mut remote: PeerConfig, datagrams: bool) -> MemoryDriver {
         let sums = !remote.link.checksum_offload && !datagrams;
         remote.link = MemConfig { queues: 1, ring_frames: ROOM, coalescing: false, ..remote.link };
@@ -113,7 +113,7 @@ impl MemoryDriver {
         MemoryDriver { capabilities, queues: (0..threads).map(pair).collect(), monitor, shared }
     }
 
-    /// From now on it makes this datagram, and nothing else.
+    /// Lets the remote end make this datagram from now on, and nothing else.
     pub fn make_datagrams(&self, frame: &PktBuf) {
         machine::outside(|| self.shared.remote().datagram = frame.duplicate());
     }
@@ -202,7 +202,7 @@ impl TxQueue for Tx {
     }
 
     fn transmit(&mut self, frame: PktBuf) -> Result<(), PktBuf> {
-        // The stack has computed a segment's just now, because the driver does not; of datagrams the workload says so.
+        // The stack has just computed the checksum of a segment, because the driver does not. The workload charges those of datagrams.
         if self.sums && frame.meta().checksum == Checksum::None {
             machine::sum(frame.as_ptr().addr(), frame.len());
         }

@@ -85,10 +85,10 @@ impl Order for TimeOrdered {
     }
 }
 
-/// As [`TimeOrdered`], but of CPUs with equal clocks any goes on, with equal chances: those that spin for a lock see its release at
-/// one time, and which of them the bus serves first is nobody's choice. For the same reason the turns of a spin loop take up to
-/// so many cycles longer. Without both, loops of constant length keep step: two threads take an unfair lock by turns, and the
-/// others never do.
+/// As [`TimeOrdered`], but the choice between CPUs with equal clocks is random: CPUs that spin for a lock see its release at
+/// one time, and nothing determines which of them the bus serves first. For the same reason a turn of a spin loop takes up
+/// to `jitter` cycles longer. Without both, loops of constant length keep in step: two threads take an unfair lock by turns,
+/// and the others never get it.
 #[derive(Clone, Copy, Debug)]
 pub struct Arbitrated {
     random: Generator,

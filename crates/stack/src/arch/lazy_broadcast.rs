@@ -2,8 +2,8 @@
 //!
 //! In the kernel of Willmann et al. a timer told every group of the changes among half-open connections, whether or not the
 //! group had any connection (section 5.1), so that each time every group's lock was taken. Here a group is told how many
-//! half-open connections all groups have. The paper says neither what its groups were told nor how often; nothing depends on
-//! it here, and the cost is the point.
+//! half-open connections all groups have. The paper gives neither the contents of the broadcast nor its period. Nothing here
+//! uses the contents: only the cost of the locks is reproduced.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ const LAZINESS: Duration = Duration::from_millis(500);
 /// The groups of `connp-l`, and whether they have the fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Groups {
-    /// How many.
+    /// The number of groups.
     pub count: u16,
     /// See the head of the file.
     pub lazy_broadcast: bool,
@@ -30,11 +30,11 @@ impl Groups {
     }
 }
 
-/// What the groups tell each other of half-open connections.
+/// The state of the broadcast that all groups share.
 pub(super) struct Broadcast<P: Platform> {
     /// Half-open connections of all groups.
     half_open: P::AtomicUsize,
-    /// A group has seen to it that all will be told.
+    /// A group has taken on the next broadcast.
     is_due: P::AtomicBool,
 }
 
@@ -67,7 +67,7 @@ impl<P: Platform> Broadcast<P> {
 }
 
 impl<P: Platform> BroadcastPart<P> {
-    /// This group has so many half-open connections now. Returns when it tells all groups. The group's lock is held.
+    /// Notes the number of half-open connections of this group. Returns the time of its broadcast. The group's lock is held.
     #[cold]
     pub(super) fn note(&self, half_open: usize, now: impl FnOnce() -> Time) -> u64 {
         let before = self.own.swap(half_open, Ordering::Relaxed);
@@ -81,7 +81,7 @@ impl<P: Platform> BroadcastPart<P> {
         self.tells.load(Ordering::Relaxed)
     }
 
-    /// Whether this group's broadcast is due, and the calling thread makes it: it tells every group then.
+    /// Whether this group's broadcast is due and the calling thread has to make it.
     #[cold]
     pub(super) fn takes_the_turn(&self, now: Time) -> bool {
         let due = self.tells.load(Ordering::Relaxed);
@@ -94,7 +94,7 @@ impl<P: Platform> BroadcastPart<P> {
         taken
     }
 
-    /// This group is told. Its lock is held.
+    /// This group receives the broadcast. Its lock is held.
     pub(super) fn hear(&self) {
         self.all.store(self.of.half_open.load(Ordering::Relaxed), Ordering::Relaxed);
     }

@@ -66,8 +66,8 @@ pub trait TcpEvent {
         1
     }
 
-    /// In how many hold-sets its work is done where the parts of a connection are held one after the other: about, on the
-    /// usual path.
+    /// The number of hold-sets in which its work is done, where the parts of a connection are held one after the other. An
+    /// estimate for the usual path.
     #[inline]
     fn hold_sets(&self) -> usize {
         1

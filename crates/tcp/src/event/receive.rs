@@ -139,9 +139,9 @@ impl TcpEvent for Receive {
     }
 }
 
-/// As [`Receive`], with an *application ticket*: the place of the data in the stream, found in the hold-set in which the data
-/// is taken. Several threads that receive from one connection bring what they took back into its order by their tickets, though
-/// the connection has been released (Nahum et al., OSDI 1994): the next ticket is this one and the number of bytes.
+/// As [`Receive`], with an *application ticket*: the place of the data in the stream, read in the hold-set in which the data
+/// is taken. With their tickets, several threads that receive from one connection can restore the order of the data after
+/// they have released the connection (Nahum et al., OSDI 1994). The next ticket is this one plus the number of bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct ReceiveInOrder {
     /// Bytes wanted.

@@ -23,7 +23,7 @@ pub(super) fn is_usual(rare: &ExtraOptions, ho: &HeaderOut, out: &Outbox<'_>) ->
         && ho.edge.gt(ho.nxt)
 }
 
-/// Makes it, at `seq`, with these control bits and those that ECN adds. False: there is no buffer.
+/// Makes the SYN or SYN-ACK at `seq`, with these control bits and those that ECN adds. False: there is no buffer.
 pub(super) fn emit(
     seq: SeqNumber,
     flags: TcpFlags,

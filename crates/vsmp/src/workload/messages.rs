@@ -7,10 +7,10 @@
 //! it through the presentation layer and into the application: the connection's thread under Connectional Parallelism
 //! (`conn-thread:N`), a thread of the pool under Message Parallelism (`msgp-pool`).
 //!
-//! *Costs.* A message is copied once, by its escort, which also has TCP's checksum from that: each line of it is on the
-//! bus twice. The way between device and TCP and from there to the application is a [`Step::Call`], outside of all
-//! locks. A unit of [`Step::Application`] is one decoded structure; what the presentation layer allocates is allocated,
-//! and grows as it does in code of a stub generator.
+//! *Costs.* A message is copied once, by the thread that carries it, which computes TCP's checksum from the copy: each line
+//! of it is on the bus twice. The way between device and TCP and from there to the application is a [`Step::Call`], for which
+//! no lock is held; under Connectional Parallelism the owner of the connection spends it. A unit of [`Step::Application`] is
+//! one decoded structure. The presentation layer allocates a list that grows, like the code of a stub generator.
 //!
 //! The paper's message boundaries are those of segments here: the device's MTU has room for one message.
 //!
@@ -54,7 +54,7 @@ const WINDOW: usize = 4;
 /// Structures in a message through the presentation layer.
 const SAMPLES: usize = MESSAGE / Sample::BYTES;
 const PORT: u16 = 5001;
-/// How often the measuring thread looks whether it is over.
+/// How often the measuring thread checks for the end.
 const LOOK: Duration = Duration::from_millis(2);
 /// Longer than the slowest round trip: 80 messages under way on one CPU, with presentation layer.
 const NOTHING_IS_LOST: Duration = Duration::from_secs(10);
@@ -74,7 +74,7 @@ pub struct Messages {
     pub preset: Preset,
     /// The kernel with the habits.
     pub kernel: Kernel,
-    /// Which flows there are.
+    /// Selects the flows.
     pub seed: u64,
     /// Whether the addresses are IPv6.
     pub ipv6: bool,
@@ -90,9 +90,9 @@ struct Delivered {
     opened: AtomicU64,
     messages: AtomicU64,
     bytes: AtomicU64,
-    /// Bytes that are not what was sent there.
+    /// Bytes that differ from the sent ones.
     wrong: AtomicU64,
-    /// Of the structures that were decoded, so that decoding has a result.
+    /// A digest of the decoded structures, so that decoding has a result.
     digest: AtomicU64,
 }
 
@@ -179,10 +179,10 @@ impl Messages {
     }
 }
 
-/// Looks now and then whether something has come true.
+/// Waits for a condition, which it checks now and then.
 ///
 /// # Panics
-/// It does not come true in an hour of virtual time.
+/// The condition is still false after an hour of virtual time.
 fn wait_until(done: impl Fn() -> bool) {
     let end = Vsmp::now() + Duration::from_secs(3600).as_nanos() as u64;
     while !done() {

@@ -1,16 +1,17 @@
 //! The workload of Nahum, Yates, Kurose and Towsley (OSDI 1994): packet-level parallelism on few connections.
 //!
-//! One thread on each CPU, and no other. On the receive side each takes the next packet from the in-memory driver
-//! ([`MemoryDriver`]), carries it through the stack, and takes what has become readable up to the application, as an upcall
-//! would. On the send side each carries up what acknowledgments there are, and sends a packet. The pool of workers is that of
-//! `msgp-pool` without threads of its own; but any architecture runs that lets several threads use one connection.
+//! There is one thread on each CPU, and no other. On the receive side each thread takes the next packet from the in-memory
+//! driver ([`MemoryDriver`]), carries it through the stack, and reads the data that has become available, as an upcall
+//! would. On the send side each thread processes the acknowledgments that have arrived, and sends a packet. The threads are
+//! the pool of `msgp-pool`, which starts none of its own here; any other architecture can run that lets several threads use
+//! one connection.
 //!
-//! *Order.* Segments that come to TCP out of order are counted by TCP. Behind TCP the threads race once more; the application counts
-//! the packets that come to it after a later one, with their distances ([`Disorder`]). With *application tickets* each thread waits
-//! for the turn of what it took ([`tcp::ReceiveInOrder`]), so that none does.
+//! *Order.* TCP counts segments that reach it out of order. Above TCP the threads race once more: the application counts
+//! the packets that reach it after a later one, with their distances ([`Disorder`]). With *application tickets* each thread
+//! waits for the turn of the data that it has taken ([`tcp::ReceiveInOrder`]), so that there are none.
 //!
-//! *Costs.* The stack announces its work for segments. For datagrams it announces frames and checksums alone; this file charges a
-//! call, and an emission where one is sent.
+//! *Costs.* The stack reports its work for segments. For datagrams it reports frames and checksums only, so this file charges
+//! a call for each, and an emission for each that is sent.
 //!
 //! What may never happen: a thread waits for the turn of data that it holds itself, or that no thread has taken.
 
@@ -54,17 +55,17 @@ type Flag = <Vsmp as Platform>::AtomicBool;
 const PORT: u16 = 5001;
 /// The remote port of the first connection.
 const FIRST_REMOTE: u16 = 2000;
-/// What the remote end sends repeats itself after so many bytes.
+/// The period of the remote end's data, in bytes.
 const PERIOD: usize = 251;
 /// Socket buffers of a connection, and the remote end's window, in bytes.
 const BUFFER: u32 = 256 << 10;
-/// Nothing is lost: no timer shall think so.
+/// Longer than any round trip: nothing is lost, so no timer may expire.
 const LEAST_RTO: Duration = Duration::from_secs(3);
 
 /// Which side of the stack is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Packets arrive, and are taken up to the application.
+    /// Packets arrive, and the application reads them.
     Receive,
     /// The application sends, and acknowledgments arrive.
     Send,
@@ -73,7 +74,7 @@ pub enum Side {
 /// Where checksums are computed and checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Summing {
-    /// Nowhere: the card would.
+    /// Nowhere: a card would do it.
     Card,
     /// By the stack; of received segments before their connection is held.
     Before,
@@ -90,7 +91,7 @@ pub struct Packets {
     pub cpus: usize,
     /// Connections, if not [`Traffic::each`]; thread n sends on connection n modulo their number.
     pub connections: usize,
-    /// What the threads carry.
+    /// The load.
     pub traffic: Traffic,
     /// Whether the addresses are IPv6.
     pub ipv6: bool,
@@ -113,13 +114,13 @@ pub struct Carried {
     pub halves: [f64; 2],
     /// Segments with data that came to TCP, on the receive side.
     pub segments: u64,
-    /// Of these, those whose sequence number was not the next one.
+    /// The number of these with another sequence number than the next one.
     pub out_of_order: u64,
     /// Packets at the application, and their order.
     pub disorder: Disorder,
-    /// Bytes since the beginning of the run that were not what was sent there, or came twice.
+    /// Bytes since the beginning of the run that differed from the sent ones, or arrived twice.
     pub wrong: u64,
-    /// What the machine did.
+    /// The account of the machine.
     pub account: Account,
     /// The locks, by class.
     pub locks: Vec<ClassProfile>,
@@ -135,12 +136,12 @@ impl Carried {
         self.bytes as f64 * 8.0 / self.time.as_secs_f64() / 1e6
     }
 
-    /// Segments that came to TCP out of order, in percent.
+    /// Segments that reached TCP out of order, in percent.
     pub fn out_of_order_percent(&self) -> f64 {
         100.0 * self.out_of_order as f64 / self.segments.max(1) as f64
     }
 
-    /// Packets that came to the application after a later one, in percent.
+    /// Packets that reached the application after a later one, in percent.
     pub fn inversions_percent(&self) -> f64 {
         100.0 * self.disorder.inversions as f64 / self.disorder.packets.max(1) as f64
     }
@@ -152,8 +153,8 @@ impl Carried {
         100.0 * waited as f64 / (self.time.as_nanos() as f64 * cpus as f64)
     }
 
-    /// As the other workloads measure, after so long a warm-up on so many CPUs: without the CPU that measures. Steady if the halves
-    /// differ by less than a twentieth.
+    /// The same in the form of the other workloads, for this warm-up and number of CPUs: without the CPU of the thread that
+    /// measures. Steady if the two halves differ by less than a twentieth.
     pub fn measured(self, warm_up: Duration, cpus: usize) -> Measured {
         let mut account = Account { trace: self.trace, ..self.account };
         let others = account.cpus.split_off(cpus);
@@ -251,7 +252,8 @@ impl Packets {
         SocketAddr::new(self.addresses()[0], PORT)
     }
 
-    /// The data of a packet to send: as often as it is a whole number of periods, what the remote end expects.
+    /// The data of the packets to send: a whole number of periods, so that each packet has the bytes that the remote end
+    /// expects.
     fn data(&self) -> Vec<u8> {
         (0..self.traffic.payload).map(|at| (at % PERIOD) as u8).collect()
     }
@@ -301,7 +303,7 @@ impl Packets {
         Stack::build(config, vec![interface]).expect("the stack builds")
     }
 
-    /// Opens the connections, or has them opened, and tells the threads of them.
+    /// Opens the connections, or has the remote end open them, and gives them to the threads.
     fn open(&self, crew: &Crew, listener: Option<&ListenerShared<Vsmp>>) {
         let mut sockets: Vec<Option<Socket>> = vec![None; if self.traffic.udp { 0 } else { self.connections() }];
         if listener.is_none() {
@@ -361,7 +363,7 @@ impl Packets {
     }
 }
 
-/// What the threads of a run share. What is no part of the machine (`std`'s atomics) is not charged.
+/// The state that the threads of a run share. The atomics of `std` are not part of the machine, and not charged.
 struct Crew {
     stack: Stack<Vsmp>,
     stop: Flag,
@@ -371,7 +373,7 @@ struct Crew {
     arrivals: Vec<Arrivals>,
     datagrams: Option<Arc<UdpShared<Vsmp>>>,
     bytes: AtomicU64,
-    /// What a thread sends.
+    /// The data that a thread sends.
     chunk: Arc<[u8]>,
 }
 
@@ -404,7 +406,7 @@ struct Hand {
     crew: Arc<Crew>,
     driver: Driver<Vsmp>,
     index: usize,
-    /// What of a packet found no room.
+    /// The part of a packet for which there was no room.
     rest: Option<Chunk>,
 }
 
@@ -425,7 +427,7 @@ impl Hand {
         self.driver.rest();
     }
 
-    /// Takes up what has become readable by the packet of this remote port; without a packet, what others have left.
+    /// Reads what the packet from this remote port has made readable; without a packet, what other threads have left.
     fn take_up(&self, port: Option<u16>) -> bool {
         let Some(sockets) = self.crew.sockets.get() else { return false };
         match port.map(|port| usize::from(port.wrapping_sub(FIRST_REMOTE))) {

@@ -1,4 +1,4 @@
-//! The order in which packets come to the application, and the turnstile of its tickets.
+//! The order in which packets reach the application, and the turnstile of its tickets.
 
 use std::cmp::Ordering::Greater;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,14 +11,14 @@ use crate::Vsmp;
 /// Classes of distances: 1, 2, 3 to 4, 5 to 8, and so on.
 pub const DISTANCES: usize = 12;
 
-/// Packets that came to the application, and how many of them came after a later one.
+/// Packets that reached the application, and how many of them did so after a later one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Disorder {
     /// Packets.
     pub packets: u64,
-    /// Those that came after a packet which follows them in the stream.
+    /// Those that arrived after a packet that follows them in the stream.
     pub inversions: u64,
-    /// Of these, how many by how many packets they were behind the furthest one: 1, 2, 3 to 4, 5 to 8, and so on.
+    /// These by their distance from the furthest packet, in packets: 1, 2, 3 to 4, 5 to 8, and so on.
     pub distances: [u64; DISTANCES],
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Arrivals {
 #[derive(Default)]
 struct Seen {
     disorder: Disorder,
-    /// The ticket of the beginning of a period, and of the packet that is furthest in the stream.
+    /// The ticket of a beginning of a period, and that of the packet that is furthest in the stream.
     base: Option<u32>,
     furthest: u32,
     wrong: u64,
@@ -72,8 +72,8 @@ impl Arrivals {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the turn of a ticket. The packet in which the stream begins has it: that is the first with this first byte, as no
-    /// packet is a whole number of periods.
+    /// Waits for the turn of a ticket. The first packet of the stream need not wait. It is the first one with this first byte,
+    /// because no packet is a whole number of periods.
     pub(super) fn wait_for(&self, ticket: u32, first: Option<u8>) {
         let mut spins = 0;
         loop {
@@ -91,7 +91,7 @@ impl Arrivals {
         self.turn.store(word(next), Ordering::Release);
     }
 
-    /// A packet has come to the application.
+    /// A packet has reached the application.
     pub(super) fn note(&self, ticket: u32, data: impl Iterator<Item = u8>) {
         let mut seen = self.seen();
         let mut data = data.peekable();

@@ -1,5 +1,5 @@
-//! What the packets' workload is called on the command line and in the papers' data files: words for its traffic, joined to a name;
-//! and a line that describes a whole run, with the architecture in front.
+//! The names of the packets' workload on the command line and in the papers' data files: words for its traffic, joined to
+//! a name; and a line that describes a whole run, with the architecture first.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use sync::LockKind;
 use super::{PERIOD, Packets, Side, Summing};
 use crate::preset::{Kernel, Preset};
 
-/// Why a line describes no run.
+/// The reason why a line describes no run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpecError(String);
 
@@ -23,7 +23,7 @@ impl fmt::Display for SpecError {
 
 impl std::error::Error for SpecError {}
 
-/// What the threads carry. Written as words with a `+` between them: `receive+checksum`, `send+udp`.
+/// The load of a run. Written as words with a `+` between them: `receive+checksum`, `send+udp`.
 ///
 /// | word | |
 /// |---|---|
@@ -147,8 +147,8 @@ impl Traffic {
 }
 
 impl Packets {
-    /// A run on `cpus` CPUs of a machine, with the footprint and the habits of its kernel, from an architecture and words behind it:
-    /// those of [`Traffic`], `conns=N` for the number of connections (1), and `ipv6`.
+    /// A run on `cpus` CPUs of a machine, with the footprint and the habits of its kernel, from an architecture and the words
+    /// that follow it: those of [`Traffic`], `conns=N` for the number of connections (1), and `ipv6`.
     ///
     /// ```
     /// # use vsmp::{Preset, workload::packets::Packets};
