@@ -1,7 +1,7 @@
 //! The pool refuses the n-th buffer of a scenario, for every n, under every architecture: callers get an error, other
 //! data is not lost, and no state leaks.
 //!
-//! It refuses on one thread only, and everything here runs on one; other tests of the process only become slower.
+//! It refuses on one thread only, and everything here runs on one; other tests of the process notice nothing.
 
 mod world;
 

@@ -90,7 +90,7 @@ pub(crate) trait AlternateHeap {
 
 /// A thread's cache.
 struct Cache {
-    /// By home. The pair of regions never has room, nor has any while another heap is entered.
+    /// By home. The pair of regions never has room, nor has any while another heap is entered or allocations are refused.
     pairs: [Pair; HOMES],
     live: &'static LiveCell,
     /// The rest of the request by [`refuse`], if any.
@@ -132,8 +132,6 @@ impl Cache {
         if *refused == 0 {
             self.refusal = None;
         }
-        // Another thread's refill may have ended the pressure.
-        SizeClass::ALL.iter().for_each(|&class| press(class, self.refusal.is_some()));
         now
     }
 
@@ -144,8 +142,8 @@ impl Cache {
         }
     }
 
-    /// Takes a live cell, once per thread, and makes magazines, unless another heap is entered. False: the thread ends, and
-    /// has given up its cache.
+    /// Takes a live cell, once per thread, and makes magazines, unless another heap is entered or allocations are refused.
+    /// False: the thread ends, and has given up its cache.
     #[must_use]
     fn register(&mut self) -> bool {
         if KEEPER.try_with(|_| ()).is_err() {
@@ -154,7 +152,7 @@ impl Cache {
         if ptr::eq(self.live, &ORPHANS) {
             self.live = lease_live_cell();
         }
-        if self.pairs[0].rounds == 0 && entered_heap().is_none() {
+        if self.pairs[0].rounds == 0 && self.refusal.is_none() && entered_heap().is_none() {
             for (pair, class) in self.pairs.iter_mut().zip(SizeClass::ALL) {
                 *pair = Pair::of(class);
             }
@@ -318,8 +316,11 @@ fn allocate_slowly(cache: &UnsafeCell<ManuallyDrop<Cache>>, class: SizeClass) ->
     }
     let block = match entered_heap() {
         Some(heap) => heap.allocate(class),
-        // SAFETY: as in `allocate`: the depots' locks are the real machine's, so no other thread runs here meanwhile.
-        None => unsafe { &mut *cache.get() }.pairs[class as usize].take(class, &*DEPOTS),
+        None => {
+            // SAFETY: as in `allocate`: the depots' locks are the real machine's, so no other thread runs here meanwhile.
+            let pair = &mut unsafe { &mut *cache.get() }.pairs[class as usize];
+            if pair.rounds == 0 { take_one(class) } else { pair.take(class, &*DEPOTS) }
+        }
     }?;
     // SAFETY: as in `allocate`.
     unsafe { &*cache.get() }.count(1);
@@ -336,8 +337,11 @@ fn release_slowly(cache: &UnsafeCell<ManuallyDrop<Cache>>, home: Home, block: Bl
     match (home.class(), entered_heap()) {
         (None, _) => region::release(block),
         (Some(class), Some(heap)) => heap.release(class, block),
-        // SAFETY: as in `allocate_slowly`.
-        (Some(class), None) => unsafe { &mut *cache.get() }.pairs[class as usize].put(class, block, &DEPOTS),
+        (Some(class), None) => {
+            // SAFETY: as in `allocate_slowly`.
+            let pair = &mut unsafe { &mut *cache.get() }.pairs[class as usize];
+            if pair.rounds == 0 { DEPOTS.open(class).loose.push(block) } else { pair.put(class, block, &DEPOTS) }
+        }
     }
     // SAFETY: as in `allocate`.
     unsafe { &*cache.get() }.count(-1);
@@ -346,10 +350,17 @@ fn release_slowly(cache: &UnsafeCell<ManuallyDrop<Cache>>, home: Home, block: Bl
 /// For a thread that has given up its cache.
 #[cold]
 fn allocate_orphan(class: SizeClass) -> Option<Block> {
+    let block = take_one(class)?;
+    ORPHANS.net.fetch_add(1, Relaxed);
+    Some(block)
+}
+
+/// For a thread that keeps no blocks: the others of a refill go back to the depot.
+#[cold]
+fn take_one(class: SizeClass) -> Option<Block> {
     let mut pair = Pair::of(class);
     let block = pair.take(class, &*DEPOTS)?;
     pair.empty_into(&mut DEPOTS.open(class));
-    ORPHANS.net.fetch_add(1, Relaxed);
     Some(block)
 }
 
@@ -454,21 +465,19 @@ pub fn set_limit(bytes: usize) {
 
 /// Makes the calling thread's allocations fail by number: the next `before` succeed, the following `refused` return
 /// `None`, and later ones succeed again. Replaces an earlier request; `refuse(0, 0)` ends it. For tests: meanwhile
-/// every allocation of the process takes a lock.
+/// the thread keeps no free blocks, and each of its allocations takes a lock.
 pub fn refuse(before: u64, refused: u64) {
     let refusal = (refused > 0).then_some(Refusal { before, refused });
     let set = |cache: &UnsafeCell<ManuallyDrop<Cache>>| {
         // SAFETY: as in `allocate`: the cache belongs to this thread and nothing here can come back to it.
         let cache = unsafe { &mut *cache.get() };
-        let known = cache.register();
-        if known {
-            cache.refusal = refusal;
+        if cache.register() && refusal.is_some() {
             cache.empty();
+            cache.pairs = [const { Pair::NONE }; HOMES];
         }
-        known
+        cache.refusal = refusal;
     };
-    let known = CACHE.try_with(set).unwrap_or(false);
-    SizeClass::ALL.iter().for_each(|&class| press(class, known && refusal.is_some()));
+    let _ = CACHE.try_with(set);
 }
 
 /// Failures requested by [`refuse`] on this thread that have not happened yet.

@@ -216,8 +216,16 @@ impl<P: Platform> Squeue<P> {
     }
 
     /// Drains the queue, up to the bound, and releases the flag.
+    ///
+    /// The events are other threads': if one panics, the calling thread, which may be a user's, goes on. The worker runs the
+    /// rest of the batch.
     #[cold]
     fn drain_some(&self, hub: &Hub<P>) {
+        let Shared { failures, counters, .. } = &*hub.shared;
+        failures.survive(counters, || self.drain_to_the_bound(hub));
+    }
+
+    fn drain_to_the_bound(&self, hub: &Hub<P>) {
         let start = hub.shared.clock().now();
         let (mut now, mut left) = (start, DRAIN_EVENTS);
         let mut running = FlagGuard::new(self);
