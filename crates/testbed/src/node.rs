@@ -29,6 +29,8 @@ pub struct NodeConfig {
     pub cpus: usize,
     /// Whether the architecture starts the threads that it has of its own.
     pub own_threads: bool,
+    /// Whether the stack contains panics.
+    pub contain: bool,
     /// Parameters of TCP.
     pub tcp: tcp::Config,
     /// Addresses of the stack.
@@ -55,6 +57,7 @@ impl NodeConfig {
             seed: 1,
             cpus: 2,
             own_threads: false,
+            contain: false,
             tcp: tcp::Config::default(),
             addresses: vec![(frames::STACK.into(), 24), ("fd00::1".parse().expect("an address"), 64)],
             addressing: Addressing::default(),
@@ -94,6 +97,7 @@ impl<P: Platform> Node<P> {
         let mut config = StackConfig::new(terms.arch);
         config.cpus = terms.cpus;
         config.own_threads = terms.own_threads;
+        config.contain = terms.contain;
         config.tcp = terms.tcp;
         config.clock = Clock::Virtual(clock.clone());
         config.seed = Some(terms.seed);

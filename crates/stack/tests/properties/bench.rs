@@ -133,20 +133,24 @@ impl DerefMut for Bench {
 impl Bench {
     /// A stack with all work done by the calling thread.
     pub fn on_one_thread(arch: Architecture, ends: Ends) -> Bench {
-        Bench::new(arch, ends, false)
+        Bench::new(ends, NodeConfig::new(arch))
     }
 
     /// A stack with the threads that its architecture has of its own.
     pub fn with_threads(arch: Architecture, ends: Ends) -> Bench {
-        Bench::new(arch, ends, true)
+        Bench::new(ends, NodeConfig { own_threads: true, ..NodeConfig::new(arch) })
     }
 
-    fn new(arch: Architecture, ends: Ends, own_threads: bool) -> Bench {
+    /// As [`Bench::with_threads`]; the stack contains panics.
+    pub fn that_contains_panics(arch: Architecture, ends: Ends) -> Bench {
+        Bench::new(ends, NodeConfig { own_threads: true, contain: true, ..NodeConfig::new(arch) })
+    }
+
+    fn new(ends: Ends, config: NodeConfig) -> Bench {
         let scene = Scene::new();
         let lock_kind = Some(LockKind::Blocking);
         let around = |port| Box::new(Reporting(port)) as Box<dyn Device>;
-        let mut node =
-            Node::with_known_peer(NodeConfig { cpus: CELLS, own_threads, lock_kind, around, ..NodeConfig::new(arch) });
+        let mut node = Node::with_known_peer(NodeConfig { cpus: CELLS, lock_kind, around, ..config });
         node.put(&neighbour_solicitation());
         let listener = node.listen(PORT, 64);
         let mut bench = Bench { scene, listener, ends, node };
