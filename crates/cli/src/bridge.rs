@@ -3,7 +3,7 @@
 //! | file | owns |
 //! |---|---|
 //! | `bridge.rs` | the command line |
-//! | `bridge/run.rs` | the process that forwards: devices, threads, signals |
+//! | `bridge/run.rs` | the bridge of a process: devices, threads, signals; also that of `--dev bridge:NAME` |
 //! | `bridge/config.rs` | the file of `bridge run --config` |
 //! | `bridge/request.rs` | the requests to a running bridge, and its answers |
 //! | `bridge/intrctl.rs` | `heddle intrctl`: interrupts and the workers that take them |
@@ -18,7 +18,7 @@ mod show;
 use clap::{Args as ClapArgs, Subcommand};
 
 use self::request::Request;
-pub use self::run::work;
+pub use self::run::{LocalBridge, random_address, work};
 use crate::control::{self, Kind};
 use crate::failure::Failure;
 

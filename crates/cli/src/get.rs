@@ -124,12 +124,12 @@ pub fn run(args: Args) -> Result<(), Failure> {
     args.network.check_headroom()?;
     let runtime = runtime::new()?;
     let (network, server) = match &args.network.dev {
-        DeviceName::Tap(name) | DeviceName::Tun(name) => (args.network.on_tap(name)?, None),
         DeviceName::Mem => {
             let (network, peer) = args.network.with_peer(args.url.address.ip())?;
             let serving = runtime.block_on(async { serve::http_peer(&peer, args.url.address.port(), &args.root) })?;
             (network, Some((runtime.spawn(serving), peer)))
         }
+        _ => (args.network.open()?, None),
     };
     let report = runtime.block_on(async {
         let mut stop = Stop::listen()?;

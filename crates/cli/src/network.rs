@@ -8,7 +8,7 @@ use std::fs::File;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::{Args, ValueEnum};
 use heddle::config::Profile;
@@ -21,6 +21,7 @@ use heddle::tap::{Offloads, Tap, TapError, TapOptions};
 use heddle::{AddressEvent, Addressing, Architecture, BuildError, Cidr, FaultScope, Interface, LockKind, Route, Stack};
 use tokio::sync::Notify;
 
+use crate::bridge::{LocalBridge, random_address};
 use crate::failure::Failure;
 use crate::privileges::User;
 use crate::{headroom, runtime};
@@ -42,17 +43,26 @@ const MOST_MTU: usize = 65_521;
 #[command(next_help_heading = "Network")]
 pub struct NetworkArgs {
     /// Device: `mem` (both ends in this process; does not need root), `tap:NAME` (a TAP interface of this machine; needs
-    /// root, unless the interface exists and belongs to the user) or `tun:NAME` (a TUN interface: IP packets without
-    /// Ethernet)
+    /// root, unless the interface exists and belongs to the user), `tun:NAME` (a TUN interface: IP packets without
+    /// Ethernet) or `bridge:NAME` (a port of a bridge in this process, as br0 is of Linux's; see --bridge-port)
     #[arg(long, value_name = "DEVICE", default_value = "mem")]
     pub dev: DeviceName,
+
+    /// Another port of the bridge of --dev bridge:NAME, as in tap:vm1; may be given several times. `heddle bridge` shows and
+    /// changes the bridge while the command runs
+    #[arg(long, value_name = "DEVICE")]
+    pub bridge_port: Vec<String>,
+
+    /// Read the ports and options of the bridge of --dev bridge:NAME from a TOML file (docs/bridge.md)
+    #[arg(long, value_name = "FILE")]
+    pub bridge_config: Option<PathBuf>,
 
     /// Address of Heddle's stack with its prefix length, such as 10.0.0.2/24 or fd00::2/64; may be given several times
     #[arg(long, value_name = "CIDR")]
     pub addr: Vec<Cidr>,
 
     /// Configure IPv6 addresses and the default router from router advertisements. Each address, including those of
-    /// --addr, is tested for duplicates on the link before it is used (some seconds after the start). Only with tap
+    /// --addr, is tested for duplicates on the link before it is used (some seconds after the start). Only with tap and bridge
     #[arg(long)]
     pub slaac: bool,
 
@@ -112,7 +122,7 @@ pub struct NetworkArgs {
     pub fault: Option<FaultPlan>,
 
     /// Drop the rights of root and run as this user (NAME, UID or UID:GID) once the interface and the recording are
-    /// open. The user must be allowed to read the served files; see SECURITY.md. Only with tap and tun
+    /// open. The user must be allowed to read the served files; see SECURITY.md. Not with mem
     #[arg(long, value_name = "NAME|UID[:GID]")]
     pub user: Option<User>,
 
@@ -135,6 +145,8 @@ pub enum DeviceName {
     Tap(String),
     /// A TUN interface by name.
     Tun(String),
+    /// A port of a bridge in this process, which has this name.
+    Bridge(String),
 }
 
 impl FromStr for DeviceName {
@@ -145,7 +157,8 @@ impl FromStr for DeviceName {
             None if text == "mem" => Ok(DeviceName::Mem),
             Some(("tap", name)) if !name.is_empty() => Ok(DeviceName::Tap(name.to_owned())),
             Some(("tun", name)) if !name.is_empty() => Ok(DeviceName::Tun(name.to_owned())),
-            _ => Err("a device is `mem`, `tap:NAME` or `tun:NAME`, as in tap:heddle0".to_owned()),
+            Some(("bridge", name)) if !name.is_empty() => Ok(DeviceName::Bridge(name.to_owned())),
+            _ => Err("a device is `mem`, `tap:NAME`, `tun:NAME` or `bridge:NAME`, as in tap:heddle0".to_owned()),
         }
     }
 }
@@ -167,6 +180,8 @@ pub struct Network {
     pub stack: Stack,
     /// Its device's name.
     pub device: String,
+    /// The bridge that it is a port of.
+    bridge: Mutex<Option<LocalBridge>>,
     /// Notified when the device was removed.
     pub gone: Arc<Notify>,
     recording: Option<(PathBuf, Arc<Recording>)>,
@@ -189,14 +204,64 @@ impl NetworkArgs {
     /// The system does not provide them.
     pub fn check_headroom(&self) -> Result<(), Failure> {
         let stacks = if self.dev == DeviceName::Mem { 2 } else { 1 };
-        headroom::check(stacks * (self.queues() + self.threads()) + runtime::threads())
+        let bridge = if matches!(self.dev, DeviceName::Bridge(_)) { LocalBridge::USUAL_THREADS } else { 0 };
+        headroom::check(stacks * (self.queues() + self.threads()) + bridge + runtime::threads())
+    }
+
+    /// A stack on the device of `--dev`, which is not `mem`.
+    ///
+    /// # Errors
+    /// The device or the recording cannot be opened, or the addresses are missing or wrong.
+    pub fn open(&self) -> Result<Network, Failure> {
+        let name = match &self.dev {
+            DeviceName::Bridge(name) => return self.on_bridge(name),
+            DeviceName::Tap(name) | DeviceName::Tun(name) => name,
+            DeviceName::Mem => return Err(Failure::usage("--dev mem has a peer in this process: use --dev tap:NAME")),
+        };
+        self.check_no_bridge()?;
+        self.on_tap(name)
+    }
+
+    fn check_no_bridge(&self) -> Result<(), Failure> {
+        if self.bridge_port.is_empty() && self.bridge_config.is_none() {
+            return Ok(());
+        }
+        Err(Failure::usage(
+            "--bridge-port and --bridge-config belong to a bridge: use --dev bridge:NAME, or leave them out",
+        ))
+    }
+
+    /// A stack that is a port of a bridge in this process.
+    fn on_bridge(&self, name: &str) -> Result<Network, Failure> {
+        if self.addr.is_empty() && !self.slaac {
+            return Err(Failure::Usage(format!(
+                "a stack on the bridge {name} needs an address: add --addr 10.0.0.2/24"
+            )));
+        }
+        let (ours, theirs) = heddle::mem::pair(MemConfig {
+            queues: self.queues().min(heddle::mem::MAX_QUEUES),
+            mtu: self.mtu.unwrap_or(1500),
+            checksum_offload: true,
+            mac_a: random_address(),
+            mac_b: random_address(),
+            ..MemConfig::default()
+        });
+        let (ports, config) = (&self.bridge_port, self.bridge_config.as_deref());
+        let mut bridge = LocalBridge::with_a_stack(name, Box::new(theirs), ports, config)?;
+        // Its threads begin after --user is applied.
+        let mut network = self.build(Box::new(ours), &self.addr)?;
+        bridge.start()?;
+        eprintln!("{bridge}");
+        network.device = name.to_owned();
+        network.bridge = Mutex::new(Some(bridge));
+        if self.slaac {
+            self.await_address(name, &network.stack)?;
+        }
+        Ok(network)
     }
 
     /// A stack on a TAP or TUN interface.
-    ///
-    /// # Errors
-    /// The interface or the recording cannot be opened, or the addresses are missing or wrong.
-    pub fn on_tap(&self, name: &str) -> Result<Network, Failure> {
+    fn on_tap(&self, name: &str) -> Result<Network, Failure> {
         if self.addr.is_empty() && !self.slaac {
             return Err(Failure::Usage(format!(
                 "a stack on {name} needs an address: add --addr 10.0.0.2/24 (and give the kernel's end another one, \
@@ -289,6 +354,7 @@ impl NetworkArgs {
         if self.user.is_some() {
             return Err(Failure::usage("--dev mem does not need root: leave --user out, or use --dev tap:NAME"));
         }
+        self.check_no_bridge()?;
         let config = MemConfig {
             queues: self.queues().min(heddle::mem::MAX_QUEUES),
             mtu: self.mtu.unwrap_or(1500),
@@ -335,11 +401,11 @@ impl NetworkArgs {
             BuildError::Thread(_) | BuildError::NoBuffer => Failure::failed(error),
             _ => Failure::usage(error),
         })?;
-        Ok(Network { stack, device: name, gone, recording })
+        Ok(Network { stack, device: name, bridge: Mutex::new(None), gone, recording })
     }
 
     fn interface(&self, device: impl Device + 'static, addresses: &[Cidr]) -> Result<Interface, Failure> {
-        let from_routers = self.slaac && matches!(self.dev, DeviceName::Tap(_));
+        let from_routers = self.slaac && matches!(self.dev, DeviceName::Tap(_) | DeviceName::Bridge(_));
         let addressing = Addressing { from_routers, stable_key: self.stable_secret, ..Addressing::default() };
         let interface = Interface::new(device).addressing(addressing);
         interface.addresses(addresses.iter().copied()).map_err(Failure::usage)
@@ -368,11 +434,16 @@ impl Network {
         Failure::Failed(format!("the interface {} was removed: create it again and restart the service", self.device))
     }
 
-    /// Ends the recording, if there is one.
+    /// Ends the bridge and the recording, if there are any.
     ///
     /// # Errors
-    /// The recording is incomplete, for example because the disk was full.
+    /// A recording is incomplete, for example because the disk was full, or a thread of the bridge has panicked.
     pub fn finish(&self) -> Result<(), Failure> {
+        // The value under this lock is always consistent.
+        let bridge = self.bridge.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(mut bridge) = bridge {
+            bridge.end()?;
+        }
         let Some((path, recording)) = &self.recording else { return Ok(()) };
         recording.flush();
         match recording.take_error() {
@@ -431,7 +502,8 @@ mod tests {
         assert_eq!("mem".parse(), Ok(DeviceName::Mem));
         assert_eq!("tap:heddle0".parse(), Ok(DeviceName::Tap("heddle0".to_owned())));
         assert_eq!("tun:heddle1".parse(), Ok(DeviceName::Tun("heddle1".to_owned())));
-        for wrong in ["", "tap", "tap:", "tun", "tun:", "mem:1", "eth0"] {
+        assert_eq!("bridge:br0".parse(), Ok(DeviceName::Bridge("br0".to_owned())));
+        for wrong in ["", "tap", "tap:", "tun", "tun:", "bridge", "bridge:", "mem:1", "eth0"] {
             assert!(wrong.parse::<DeviceName>().is_err_and(|message| message.contains("tap:NAME")), "{wrong}");
         }
     }

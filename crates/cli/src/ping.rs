@@ -111,8 +111,8 @@ struct ReplyLine {
 pub fn run(args: Args) -> Result<(), Failure> {
     args.network.check_headroom()?;
     let (network, peer) = match &args.network.dev {
-        DeviceName::Tap(name) | DeviceName::Tun(name) => (args.network.on_tap(name)?, None),
         DeviceName::Mem => args.network.with_peer(args.address).map(|(network, peer)| (network, Some(peer)))?,
+        _ => (args.network.open()?, None),
     };
     if !args.json {
         let place = if peer.is_some() { " (a peer in this process)" } else { "" };

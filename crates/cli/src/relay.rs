@@ -108,17 +108,17 @@ pub struct Relay {
 /// The relay could not start, or its device was removed.
 pub fn run(args: Args) -> Result<(), Failure> {
     let routes = routes(&args)?;
-    let (DeviceName::Tap(name) | DeviceName::Tun(name)) = &args.network.dev else {
+    if args.network.dev == DeviceName::Mem {
         return Err(Failure::usage(
             "with --dev mem there is no host to relay to, because both ends are in this process: use --dev tap:NAME",
         ));
-    };
+    }
     args.network.check_headroom()?;
     // Before --user is applied: root may raise the limit.
     let wanted = args.max_connections.unwrap_or(CONNECTIONS);
     raise_descriptors(u64::from(wanted));
     let mut control = args.control.open()?;
-    let network = args.network.on_tap(name)?;
+    let network = args.network.open()?;
     arch::answer_for(&network.stack, control.as_mut())?;
     let connections = admitted(wanted, room_for_connections(routes.len() as u64))?;
     if args.max_connections.is_some() && connections < wanted {

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::future::Future;
 use std::io;
+use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -34,6 +35,9 @@ fn has_descriptors(count: usize) -> io::Result<()> {
     (1..count).map(|_| first.try_clone()).collect::<io::Result<Vec<_>>>().map(drop)
 }
 
+/// Time within which the runtime notices the second of two signals that it has read together.
+const BOTH_NOTICED: Duration = Duration::from_millis(20);
+
 /// The signal that requests a report from a service.
 pub struct ReportSignal(Signal);
 
@@ -50,6 +54,12 @@ impl ReportSignal {
     pub async fn wait(&mut self) {
         // It never ends: the runtime outlives its waiters.
         let _ = self.0.recv().await;
+    }
+
+    /// After another signal: whether this one was sent before it. The runtime learns of two signals one after the other, in the
+    /// order of their numbers, and its tasks run meanwhile.
+    pub async fn was_sent_before(&mut self) -> bool {
+        tokio::time::timeout(BOTH_NOTICED, self.wait()).await.is_ok()
     }
 }
 

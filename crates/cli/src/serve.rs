@@ -168,16 +168,16 @@ pub fn run(args: Args) -> Result<(), Failure> {
         Service::Discard(args) => (Offer::Simple(simple::Protocol::Discard), args),
         Service::Chargen(args) => (Offer::Simple(simple::Protocol::Chargen), args),
     };
-    let (DeviceName::Tap(name) | DeviceName::Tun(name)) = &args.network.dev else {
+    if args.network.dev == DeviceName::Mem {
         return Err(Failure::usage(
             "with --dev mem no client can reach the service, because both ends are in this process: use --dev tap:NAME, or \
              try `heddle get http://10.0.0.1/`, which brings its own server",
         ));
-    };
+    }
     args.network.check_headroom()?;
     // Before --user is applied.
     let mut control = args.control.open()?;
-    let network = args.network.on_tap(name)?;
+    let network = args.network.open()?;
     arch::answer_for(&network.stack, control.as_mut())?;
     let served = runtime::new()?.block_on(serve(&network, &offer, &args, &totals));
     served.and(network.finish())
@@ -221,8 +221,6 @@ async fn serve(network: &Network, offer: &Offer, args: &ServiceArgs, totals: &Ar
         }
     };
     let ending = tokio::select! {
-        // A report that was requested before the end is printed, however late both are noticed.
-        biased;
         () = report => Ending::Signal,
         () = stop.wait() => Ending::Signal,
         () = network.gone.notified() => Ending::DeviceGone,
@@ -230,6 +228,10 @@ async fn serve(network: &Network, offer: &Offer, args: &ServiceArgs, totals: &Ar
     };
     drop(quit);
     if ending == Ending::Signal {
+        // A report that was requested before the end is printed, however late both are noticed.
+        if asked.was_sent_before().await {
+            totals.report(&network.stack, started.elapsed(), args.json);
+        }
         let finish = async { while tasks.join_next().await.is_some() {} };
         // A second signal, or the end of the grace period, resets them.
         let _ = tokio::time::timeout(GRACE, stop.or(finish)).await;

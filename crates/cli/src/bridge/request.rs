@@ -132,19 +132,29 @@ impl Running {
     /// A sentence for the user.
     pub fn add(&self, device: &str) -> Result<PortNumber, String> {
         let name = tap_name(device)?;
-        if self.number(name).is_ok() {
-            return Err(format!("{name} is a port already"));
-        }
+        self.check_is_new(name)?;
         // Checksums only: a super-segment would have to be cut for the other ports.
         let options = TapOptions { queues: self.queues, offloads: Offloads::Checksum, ..TapOptions::default() };
         let tap = Tap::open(name, options).map_err(|error| error.to_string())?;
-        let mut device: Box<dyn Device> = Box::new(tap);
+        self.attach(name, Box::new(tap))
+    }
+
+    /// Makes a device a port under this name.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    pub fn attach(&self, name: &str, mut device: Box<dyn Device>) -> Result<PortNumber, String> {
+        self.check_is_new(name)?;
         if let Some(capture) = &self.capture {
             device = Box::new(capture.around(device)?);
         }
         self.switch
             .add_port(name, &mut *device, PortConfig { mtu: bridge::LONGEST_FRAME, ..PortConfig::default() }, now())
             .map_err(|error| format!("{name}: {error}"))
+    }
+
+    fn check_is_new(&self, name: &str) -> Result<(), String> {
+        if self.number(name).is_ok() { Err(format!("{name} is a port already")) } else { Ok(()) }
     }
 
     /// Adds a port of a file, with its options and VLANs.

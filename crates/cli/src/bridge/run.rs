@@ -1,10 +1,12 @@
-//! `heddle bridge run`: the process that forwards.
+//! `heddle bridge run`, the process that forwards; and the bridge that a stack of this process is on (`--dev bridge:NAME`).
 
-use std::path::PathBuf;
+use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bridge::{FdbConfig, StpConfig, StpVersion};
-use clap::Args as ClapArgs;
+use clap::{Args as ClapArgs, Command, FromArgMatches};
+use heddle::device::Device;
 use switch::{BridgeExclusion, Configure, InterruptKind, Switch, SwitchConfig, Work};
 use sync::{Platform, Real};
 use wire::ethernet::MacAddr;
@@ -12,7 +14,7 @@ use wire::ethernet::MacAddr;
 use super::config::{self, AddressPlan, BridgeFile};
 use super::request::{self, Capture, Request, Running};
 use super::{DEFAULT_NAME, KIND};
-use crate::control::{self, ControlMode};
+use crate::control::{self, ControlMode, ControlSocket};
 use crate::failure::Failure;
 use crate::runtime::{self, Stop};
 
@@ -113,60 +115,137 @@ impl Args {
 /// # Errors
 /// The file of `--config` is wrong, or a device or the control socket cannot be opened.
 pub fn run(args: Args) -> Result<(), Failure> {
-    let (args, file) = args.completed()?;
-    let work = args.work.unwrap_or(args.exclusion.usual_work());
-    let path = args.control.clone().map_or_else(|| control::usual_place(&KIND, &args.name), Ok)?;
-    let ageing = request::ageing(args.ageing).map_err(Failure::Usage)?;
-    let mut socket = control::listen(&KIND, &path, args.mode.mode)?;
-    let config = SwitchConfig {
-        fdb: FdbConfig { capacity: args.max_addresses, ageing, seed: Real::random() },
-        work,
-        workers: args.workers.into(),
-        interrupts: args.interrupts,
-        ..SwitchConfig::new(args.exclusion)
-    };
-    let switch = Switch::new(config).map_err(Failure::failed)?;
-    let capture = args.pcap.as_deref().map(Capture::to).transpose().map_err(Failure::Failed)?;
-    let running = Arc::new(Running { switch, queues: args.queues.into(), capture });
-    for plan in &file.ports {
-        running.add_planned(plan).map_err(Failure::Failed)?;
-    }
-    for device in &args.ports {
-        running.add(device).map_err(Failure::Failed)?;
-    }
-    for AddressPlan { address, port, vlan, sticky } in file.addresses {
-        let request = Request::FdbAdd { address, device: port, vlan, sticky };
-        running.answer(request).map_err(Failure::Failed)?;
-    }
-    running.switch.configure(|bridge| begin(bridge, &args))?;
+    let mut bridge = LocalBridge::open(args, None)?;
     let runtime = runtime::new()?;
     let mut stop = runtime.block_on(async { Stop::listen() })?;
-    let threads = running.switch.start();
-    let answering = running.clone();
-    socket.answer_by(move |request| answering.answer(request))?;
-    let ports = args.ports.len() + file.ports.len();
-    println!("bridge {} with {ports} ports, {}; control socket {}", args.name, args.exclusion.name(), path.display());
+    bridge.start()?;
+    println!("{bridge}");
     runtime.block_on(stop.wait());
-    running.switch.stop();
-    for thread in threads {
-        if Real::join(thread).is_err() {
-            return Err(Failure::Failed("a thread of the bridge has panicked; please report it".to_owned()));
-        }
-    }
-    if let Some(capture) = &running.capture {
-        capture.flush().map_err(Failure::Failed)?;
-    }
-    let counters = running.switch.counters();
-    println!("bridge {} ended; {} frames dropped", args.name, counters.dropped_total());
+    let dropped = bridge.end()?;
+    println!("bridge {} ended; {dropped} frames dropped", bridge.name);
     Ok(())
+}
+
+/// A bridge in this process.
+pub struct LocalBridge {
+    name: String,
+    running: Arc<Running>,
+    socket: ControlSocket,
+    path: PathBuf,
+    threads: Vec<<Real as Platform>::JoinHandle>,
+}
+
+impl LocalBridge {
+    /// Threads of a bridge with the default number of workers: these, one that may sleep, and one that answers requests.
+    pub const USUAL_THREADS: usize = 4;
+
+    /// Opens the devices and the control socket, and starts no thread. `own` is a port with the bridge's name.
+    ///
+    /// # Errors
+    /// The file of `--config` is wrong, or a device or the control socket cannot be opened.
+    fn open(args: Args, own: Option<Box<dyn Device>>) -> Result<LocalBridge, Failure> {
+        let asked = args.name.clone();
+        let (args, file) = args.completed()?;
+        if own.is_some() && args.name != asked {
+            return Err(Failure::Usage(format!(
+                "the file names the bridge {0}: use --dev bridge:{0}, or remove its name",
+                args.name
+            )));
+        }
+        let path = args.control.clone().map_or_else(|| control::usual_place(&KIND, &args.name), Ok)?;
+        let ageing = request::ageing(args.ageing).map_err(Failure::Usage)?;
+        let socket = control::listen(&KIND, &path, args.mode.mode)?;
+        let config = SwitchConfig {
+            fdb: FdbConfig { capacity: args.max_addresses, ageing, seed: Real::random() },
+            work: args.work.unwrap_or(args.exclusion.usual_work()),
+            workers: args.workers.into(),
+            interrupts: args.interrupts,
+            ..SwitchConfig::new(args.exclusion)
+        };
+        let switch = Switch::new(config).map_err(Failure::failed)?;
+        let capture = args.pcap.as_deref().map(Capture::to).transpose().map_err(Failure::Failed)?;
+        let running = Arc::new(Running { switch, queues: args.queues.into(), capture });
+        if let Some(own) = own {
+            running.attach(&args.name, own).map_err(Failure::Failed)?;
+        }
+        for plan in &file.ports {
+            running.add_planned(plan).map_err(Failure::Failed)?;
+        }
+        for device in &args.ports {
+            running.add(device).map_err(Failure::Failed)?;
+        }
+        for AddressPlan { address, port, vlan, sticky } in file.addresses {
+            let request = Request::FdbAdd { address, device: port, vlan, sticky };
+            running.answer(request).map_err(Failure::Failed)?;
+        }
+        running.switch.configure(|bridge| begin(bridge, &args))?;
+        Ok(LocalBridge { name: args.name, running, socket, path, threads: Vec::new() })
+    }
+
+    /// The bridge of a stack at `--dev bridge:NAME`, whose port is the device `own`, with these other ports and those of
+    /// the file, if any. All else that `heddle bridge run` has options for is in the file, or has its default.
+    ///
+    /// # Errors
+    /// The file is wrong or names another bridge, or a device or the control socket cannot be opened.
+    pub fn with_a_stack(
+        name: &str,
+        own: Box<dyn Device>,
+        ports: &[String],
+        config: Option<&Path>,
+    ) -> Result<LocalBridge, Failure> {
+        let defaults = Args::augment_args(Command::new("bridge")).get_matches_from(["bridge"]);
+        let mut args = Args::from_arg_matches(&defaults).map_err(Failure::usage)?;
+        (args.name, args.ports, args.config) = (name.to_owned(), ports.to_vec(), config.map(Path::to_owned));
+        LocalBridge::open(args, Some(own))
+    }
+
+    /// Begins to forward, and to answer at the control socket.
+    ///
+    /// # Errors
+    /// The system refuses a thread.
+    pub fn start(&mut self) -> Result<(), Failure> {
+        self.threads = self.running.switch.start();
+        let answering = self.running.clone();
+        self.socket.answer_by(move |request| answering.answer(request))
+    }
+
+    /// Ends forwarding. Returns the number of frames that were dropped.
+    ///
+    /// # Errors
+    /// A thread has panicked, or the recording is incomplete.
+    pub fn end(&mut self) -> Result<u64, Failure> {
+        self.running.switch.stop();
+        for thread in self.threads.drain(..) {
+            if Real::join(thread).is_err() {
+                return Err(Failure::Failed("a thread of the bridge has panicked; please report it".to_owned()));
+            }
+        }
+        if let Some(capture) = &self.running.capture {
+            capture.flush().map_err(Failure::Failed)?;
+        }
+        Ok(self.running.switch.counters().dropped_total())
+    }
+}
+
+impl fmt::Display for LocalBridge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let switch = &self.running.switch;
+        let ports = switch.look(|_, ports| ports.iter().flatten().count());
+        let exclusion = switch.exclusion().name();
+        write!(f, "bridge {} with {ports} ports, {exclusion}; control socket {}", self.name, self.path.display())
+    }
 }
 
 fn begin(bridge: &mut dyn Configure, args: &Args) -> Result<(), Failure> {
     bridge.set_filtering(args.vlan_filtering);
     let Some(protocol) = &args.stp else { return Ok(()) };
     let version = if protocol == "stp" { StpVersion::Stp } else { StpVersion::Rstp };
-    // A bridge has an address of its own: locally administered, random.
+    let tree = StpConfig { version, ..StpConfig::default() };
+    bridge.start_tree(tree, random_address(), request::now()).map_err(Failure::failed)
+}
+
+/// A new link address: locally administered, random.
+pub fn random_address() -> MacAddr {
     let [a, b, c, d, e, ..] = Real::random().to_be_bytes();
-    let address = MacAddr([2, a, b, c, d, e]);
-    bridge.start_tree(StpConfig { version, ..StpConfig::default() }, address, request::now()).map_err(Failure::failed)
+    MacAddr([2, a, b, c, d, e])
 }

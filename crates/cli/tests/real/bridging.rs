@@ -114,6 +114,48 @@ fn looked_at(bridge: &Bridge, names: &[&str], exclusion: &str) {
     assert!(stats["ports"][1]["tx_frames"].as_u64() > Some(5), "{stats}");
 }
 
+/// A stack is a port of the bridge in its process (`--dev bridge:NAME`): kernels at two other ports reach its service, and
+/// each other, over IPv4 and IPv6; `heddle bridge` shows all three ports.
+#[test]
+fn a_stack_and_two_kernels_are_on_one_bridge() {
+    in_namespace(&["ping", "unshare", "nsenter", "curl"], |space| {
+        let keeper = Process::start(&["unshare", "--net", "sh", "-c", "echo ready; exec sleep 600"]);
+        keeper.line_with("ready");
+        let pid = keeper.id().to_string();
+        let second = ["nsenter", "-t", &pid, "-n"];
+        let inside = |words: &[&str]| run(&[&second, words].concat());
+        let site = space.site(1 << 20);
+        let page = std::fs::read_to_string(site.path("index.html")).expect("the file");
+        make_taps(&["brs0", "brs1"]);
+        let words = ["serve", "http", "--root", &site.path("."), "--addr", "10.79.0.3/24", "--addr", "fd79::3/64"];
+        let device = ["--dev", "bridge:brs", "--bridge-port", "tap:brs0", "--bridge-port", "tap:brs1"];
+        let process = Process::start(&[&[HEDDLE], &words[..], &device].concat());
+        process.line_with("10.79.0.3");
+        run(&["ip", "addr", "add", "10.79.0.1/24", "dev", "brs0"]);
+        run(&["ip", "addr", "add", "fd79::1/64", "dev", "brs0", "nodad"]);
+        run(&["ip", "link", "set", "brs1", "netns", &pid]);
+        inside(&["ip", "addr", "add", "10.79.0.2/24", "dev", "brs1"]);
+        inside(&["ip", "addr", "add", "fd79::2/64", "dev", "brs1", "nodad"]);
+        inside(&["ip", "link", "set", "brs1", "up"]);
+        for url in ["http://10.79.0.3/index.html", "http://[fd79::3]/index.html"] {
+            let fetch = ["curl", "-sSf", "-m", "60", url];
+            assert_eq!(output(&fetch), page, "{url} from the first kernel");
+            assert_eq!(output(&[&second[..], &fetch].concat()), page, "{url} from the second");
+        }
+        run(&["ping", "-q", "-c", "3", "-i", "0.05", "-w", "20", "10.79.0.2"]);
+        run(&["ping", "-6", "-q", "-c", "3", "-i", "0.05", "-w", "20", "fd79::2"]);
+        let shown = output(&[HEDDLE, "bridge", "show", "--name", "brs", "-j"]);
+        let shown: Value = serde_json::from_str(&shown).unwrap_or_else(|error| panic!("{error}: {shown}"));
+        let names: Vec<_> = shown["ports"].as_array().expect("a list").iter().map(|port| &port["ifname"]).collect();
+        assert_eq!(names, ["brs", "brs0", "brs1"]);
+        process.interrupt();
+        let (status, errors) = process.end();
+        assert!(status.success() && errors.contains("bridge brs with 3 ports"), "{status}: {errors}");
+        inside(&["ip", "link", "del", "brs1"]);
+        run(&["ip", "link", "del", "brs0"]);
+    });
+}
+
 /// A bridge configured from a file records its frames; its queues move from worker to worker while two kernels
 /// communicate over it.
 #[test]
