@@ -71,17 +71,13 @@ impl<T: FdbControl> Bridge<T> {
         if self.storms.len() <= port.index() {
             self.storms.resize_with(port.index() + 1, Storm::default);
         }
-        self.storms[port.index()] = Storm::new(config.storm);
+        self.storms[port.index()] = Storm::default();
         self.members.add(port, config, state);
     }
 
-    /// Changes the configuration of a port and resets its storm control. `false`: there is no such port.
+    /// Changes the configuration of a port. `false`: there is no such port.
     pub fn configure(&mut self, port: PortNumber, change: impl FnOnce(&mut PortConfig)) -> bool {
-        let there = self.members.configure(port, change);
-        if let Some(member) = self.members.get(port) {
-            self.storms[port.index()] = Storm::new(member.config.storm);
-        }
-        there
+        self.members.configure(port, change)
     }
 
     /// Removes a port, and with it all addresses behind it. Returns whether the port existed.

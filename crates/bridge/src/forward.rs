@@ -11,7 +11,7 @@ use crate::PortNumber;
 use crate::fdb::{self, Fdb, FdbKey, Learned, LearnedSource};
 use crate::members::{Member, Members, PortState};
 use crate::port_set::WORD;
-use crate::storm::{FloodKind, Storm};
+use crate::storm::{FloodKind, StormControl};
 use crate::vlan::{TagAction, Vid};
 
 /// The fields of a received frame that forwarding reads.
@@ -165,7 +165,7 @@ fn is_reserved(address: MacAddr) -> bool {
 pub fn forward(
     members: &Members,
     table: &mut impl Fdb,
-    storm: &mut Storm,
+    storm: &mut impl StormControl,
     frame: &Arrival,
     counters: &Counters,
     now: Time,
@@ -180,7 +180,7 @@ pub fn forward(
 fn relay(
     members: &Members,
     table: &mut impl Fdb,
-    storm: &mut Storm,
+    storm: &mut impl StormControl,
     frame: &Arrival,
     counters: &Counters,
     now: Time,
@@ -218,7 +218,9 @@ fn relay(
             _ => FloodKind::UnknownUnicast,
         }
     };
-    if !storm.admit(kind, now) {
+    if let Some(rate) = member.config.storm.0[kind.index()]
+        && !storm.admit(kind, rate, now)
+    {
         return Err(DropReason::BridgeStorm);
     }
     Ok(Decision::Flood(Flood { kind, from: frame.port, vlan, tag: frame.tag, payload: frame.payload }))

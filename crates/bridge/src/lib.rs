@@ -34,7 +34,8 @@
 //!   frees them a grace period after they were unlinked. Nothing here holds a reference to an entry.
 //! * **[`Bridge`] is the control plane**, generic over the table: it is the whole bridge of one thread, or configures
 //!   threads that forward with copies of its member list.
-//! * **[`Storm`] belongs to the thread that polls the port's queue**, and needs no exclusion.
+//! * **The state of a storm limit is one word** ([`NextDue`]). [`Storm`] is that of a port that one thread polls; threads that poll
+//!   queues of one port share it by their own [`StormControl`].
 //!
 //! # What a frame costs
 //! Between known stations: two look-ups and the comparison of some fields. No allocation and no scan of the ports; a flood
@@ -63,7 +64,7 @@ pub use fdb::{
 pub use forward::{Arrival, Decision, Flood, FloodPorts, ForwardedFrame, count_learned, forward};
 pub use members::{LONGEST_FRAME, Member, Members, PortConfig, PortState};
 pub use port_set::{PortNumber, PortSet};
-pub use storm::{FloodKind, Storm, StormLimits, StormRate};
+pub use storm::{FloodKind, NextDue, Storm, StormControl, StormLimits, StormRate};
 pub use stp::{Effect, PortStatus, Role, Stp, StpConfig, StpConfigError, StpPortConfig, StpVersion, path_cost};
 pub use table::{FdbConfig, FdbTable};
 pub use vlan::{TagAction, Vid, Vlan, Vlans};

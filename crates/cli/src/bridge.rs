@@ -93,7 +93,8 @@ struct SetArgs {
     /// The port
     device: String,
     /// learning, flood, mcast_flood, bcast_flood, isolated and hairpin take on or off; max_addresses takes a number or none;
-    /// state takes up or down
+    /// storm_bcast, storm_mcast and storm_unknown take the frames a second that the port may flood, with a burst if that is not a
+    /// tenth of them, as in 1000/50, or none; state takes up or down
     #[arg(value_name = "OPTION=VALUE", required = true)]
     options: Vec<String>,
     #[command(flatten)]

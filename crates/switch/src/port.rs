@@ -16,7 +16,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use bridge::{Bridge, FdbControl, PortConfig, PortNumber, PortState, StpPortConfig, TagAction};
+use bridge::{
+    Bridge, FdbControl, FloodKind, NextDue, PortConfig, PortNumber, PortState, StormControl, StormRate, StpPortConfig,
+    TagAction,
+};
 use dev::{BitSet, Capabilities, Device, Notify, RxQueue, TxQueue};
 use observe::{Counters, DropReason, Time};
 use pktbuf::PktBuf;
@@ -42,6 +45,8 @@ pub(crate) struct BridgePort<P: Platform> {
     /// Number of receive queues that workers still have.
     polled: P::AtomicU32,
     traffic: Box<[CachePadded<WorkerTraffic>]>,
+    /// The state of storm control, by kind of frame; see [`SharedStorm`].
+    storm: CachePadded<[P::AtomicU64; 3]>,
     pub(crate) vectors: PortVectors<P>,
 }
 
@@ -91,6 +96,27 @@ pub struct PortTraffic {
     pub tx_bytes: u64,
 }
 
+/// The storm control of a port, for each of the workers that poll its queues. It is used for frames to be flooded alone, and only
+/// if their rate is limited.
+pub(crate) struct SharedStorm<'a, P: Platform>(pub(crate) &'a BridgePort<P>);
+
+impl<P: Platform> StormControl for SharedStorm<'_, P> {
+    fn admit(&mut self, kind: FloodKind, rate: StormRate, now: Time) -> bool {
+        let word = &self.0.storm[kind.index()];
+        let mut due = word.load(Ordering::Relaxed);
+        loop {
+            let (passes, next) = rate.admit(NextDue::from_bits(due), now);
+            if next.to_bits() == due {
+                return passes;
+            }
+            match word.compare_exchange_weak(due, next.to_bits(), Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return passes,
+                Err(changed) => due = changed,
+            }
+        }
+    }
+}
+
 /// A port, its receive queues, and the transmit queues that its workers get, by number of the worker.
 pub(crate) type OpenedPort<P> = (Arc<BridgePort<P>>, Vec<Box<dyn RxQueue>>, Vec<Box<dyn TxQueue>>);
 
@@ -137,6 +163,7 @@ impl<P: Platform> BridgePort<P> {
             queues: queues.into(),
             references: (0..workers).map(|_| CachePadded::new(P::AtomicU32::new(0))).collect(),
             polled: P::AtomicU32::new(rx.len() as u32),
+            storm: CachePadded::new([0; 3].map(P::AtomicU64::new)),
             traffic: (0..=workers).map(|_| CachePadded::new(WorkerTraffic::default())).collect(),
             vectors: PortVectors::establish(controller, kind, rx.len(), workers),
         };

@@ -6,7 +6,8 @@
 //! | member list, with the ports ([`MemberList`]) | workers, in a read section | the control plane: a new list, then a grace period |
 //! | table | workers, in a read section; a hit replaces one word | mutex; removal waits for one grace period |
 //! | port | workers, by a reference or inside the section | removal: off the list, grace period, references |
-//! | receive queue, its storm control | its worker | - |
+//! | receive queue | its worker | - |
+//! | storm control of a port | the workers that poll it | the same, one word a limit by compare-and-exchange |
 //! | rules of configuration, spanning tree | control plane, one lock | the same |
 //!
 //! [`SharedBridge::keep_house`] is the worker that may sleep: it ages the table, runs spanning tree, learns what workers
@@ -22,8 +23,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bridge::{
-    Bridge, FdbConfig, FdbControl, LearnedSource, Member, Members, PortConfig, PortNumber, PortState, Storm,
-    StormLimits, TagAction, count_learned,
+    Bridge, FdbConfig, FdbControl, LearnedSource, Member, Members, PortConfig, PortNumber, PortState, TagAction,
+    count_learned,
 };
 use dev::{Device, RxQueue, TxQueue};
 use observe::{CounterSnapshot, Counters, DropReason, Time};
@@ -79,8 +80,6 @@ pub(crate) struct Inlet<P: Platform> {
     /// The index of its frames' transmit queues: the number of its first worker.
     pub(crate) lane: usize,
     pub(crate) queue: Box<dyn RxQueue>,
-    pub(crate) storm: Storm,
-    pub(crate) limits: StormLimits,
     /// The device has vanished, and the housekeeper was notified.
     pub(crate) gone: bool,
 }
@@ -233,7 +232,6 @@ impl<P: Platform> SharedBridge<P> {
             controller: &mut control.affinity.controller,
         };
         let (port, receivers, transmitters) = BridgePort::open(number, name, device, opening)?;
-        let limits = config.storm;
         let workers = control.affinity.place(&port, receivers.len());
         port::enter(&mut control.bridge, &port, config, now);
         port::put(&mut control.ports, port.clone());
@@ -244,8 +242,7 @@ impl<P: Platform> SharedBridge<P> {
         }
         // A queue is polled by one worker, or frames of one flow could overtake each other.
         for ((index, queue), worker) in receivers.into_iter().enumerate().zip(workers) {
-            let (port, storm) = (port.clone(), Storm::new(limits));
-            let inlet = Inlet { port, index, lane: worker, queue, storm, limits, gone: false };
+            let inlet = Inlet { port: port.clone(), index, lane: worker, queue, gone: false };
             self.deliver(worker, SeatDelivery::Receive(inlet));
         }
         Ok(number)

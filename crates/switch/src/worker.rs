@@ -12,14 +12,14 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bridge::{Arrival, Decision, Members, Storm, forward};
+use bridge::{Arrival, Decision, forward};
 use observe::{Counters, DropReason, Time};
 use path::VECTOR_LEN;
 use pktbuf::PktBuf;
 use sync::{DoorbellLike, Platform, SectionReader};
 
 use crate::mpsafe::Mpsafe;
-use crate::port::BridgePort;
+use crate::port::{BridgePort, SharedStorm};
 use crate::rcu::Rcu;
 use crate::shared::{HouseMail, Inlet, MemberList, SeatDelivery, SharedBridge, Sharing};
 use crate::table::SectionFdb;
@@ -207,7 +207,7 @@ impl<P: Platform> Inlet<P> {
     /// Decides about a frame. An address to learn is left in `table`.
     #[inline]
     pub(crate) fn decide(
-        &mut self,
+        &self,
         list: &MemberList<P>,
         table: &mut SectionFdb<'_, P>,
         frame: &PktBuf,
@@ -222,19 +222,7 @@ impl<P: Platform> Inlet<P> {
         if !list.ports.get(self.port.number.index()).is_some_and(|port| same(port.as_ref(), &self.port)) {
             return Decision::Drop(DropReason::InterfaceDown);
         }
-        self.follow_limits(&list.members);
-        forward(&list.members, table, &mut self.storm, &arrival, counters, now)
-    }
-
-    /// If the limits of storm control have changed, starts it again with the new ones.
-    #[inline]
-    fn follow_limits(&mut self, members: &Members) {
-        if let Some(member) = members.get(self.port.number)
-            && member.config().storm != self.limits
-        {
-            self.limits = member.config().storm;
-            self.storm = Storm::new(self.limits);
-        }
+        forward(&list.members, table, &mut SharedStorm(&self.port), &arrival, counters, now)
     }
 }
 

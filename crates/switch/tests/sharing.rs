@@ -12,8 +12,8 @@ use dev::{Device, QueuePair};
 use observe::{Counter, DropReason, Time};
 use pktbuf::PktBuf;
 use switch::{
-    AffinityError, BridgeExclusion, BridgeWorker, Generic, GenericConfig, InterruptKind, PortError, SharedBridge,
-    SharedConfig, Sharing, Switch, SwitchConfig, VectorRole, Work,
+    AffinityError, BridgeExclusion, BridgeWorker, Generic, GenericConfig, InterruptKind, InterruptReport, PortError,
+    SharedBridge, SharedConfig, Sharing, Switch, SwitchConfig, VectorRole, Work,
 };
 use sync::{Platform, Real};
 use testbed::limit::HANG;
@@ -327,6 +327,35 @@ fn vlans_and_limits_change_under_way() {
         bench.shared.configure(|bridge| bridge.configure(number(0), &mut |config| config.storm = limits));
         (0..5).for_each(|id| bench.send(0, frame(MacAddr::BROADCAST, station(0), id)));
         assert_eq!((bench.wires[1].ids(), bench.dropped(DropReason::BridgeStorm)), (vec![0, 1], 3));
+    }
+}
+
+/// The limit is the port's: frames by several of its queues, which different workers poll, do not pass it together.
+#[test]
+fn the_queues_of_a_port_share_its_storm_limit() {
+    for sharing in SHARINGS {
+        let mut bench = Bench::new(sharing, 4, FdbConfig::default());
+        let storm = StormLimits([Some(StormRate { per_second: 10, burst: 6 }), None, None]);
+        bench.add_port(4, PortConfig { storm, ..PortConfig::default() });
+        bench.add_port(1, PortConfig::default());
+        let flood = |bench: &mut Bench| {
+            for n in 0..40 {
+                let mut frame = frame(MacAddr::BROADCAST, station(0), n);
+                // Determines the queue.
+                frame.meta_mut().flow_hash = Some(n.into());
+                bench.wires[0].send(frame);
+            }
+            bench.rest();
+            bench.wires[1].ids()
+        };
+        let ids = flood(&mut bench);
+        assert_eq!(ids.len(), 6, "{sharing:?}: {ids:?}");
+        let reports = bench.shared.interrupts();
+        let receives = reports.iter().filter(|report| report.name().starts_with("port0:rx"));
+        let frames = |report: &InterruptReport| report.by_processor.iter().map(|count| count.frames).sum::<u64>();
+        assert_eq!(receives.map(frames).collect::<Vec<_>>(), [10; 4], "each queue has had frames");
+        bench.now += Duration::from_millis(300);
+        assert_eq!(flood(&mut bench).len(), 3, "{sharing:?}");
     }
 }
 

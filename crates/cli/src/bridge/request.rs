@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bridge::{EntryFlags, FdbKey, PortConfig, PortNumber, PortState, Vid};
+use bridge::{EntryFlags, FdbKey, FloodKind, PortConfig, PortNumber, PortState, StormRate, Vid};
 use heddle::device::Device;
 use heddle::device::pcap::{CaptureDevice, Recording};
 use heddle::tap::{Offloads, Tap, TapOptions};
@@ -268,6 +268,9 @@ impl Running {
                     "learning": config.learning, "flood": config.flood, "mcast_flood": config.multicast_flood,
                     "bcast_flood": config.broadcast_flood, "isolated": config.isolated, "hairpin": config.hairpin,
                     "max_addresses": config.max_addresses,
+                    "storm_bcast": shown_rate(config.storm.0[FloodKind::Broadcast.index()]),
+                    "storm_mcast": shown_rate(config.storm.0[FloodKind::Multicast.index()]),
+                    "storm_unknown": shown_rate(config.storm.0[FloodKind::UnknownUnicast.index()]),
                 }))
             });
             let ports: Vec<Value> = rows.collect();
@@ -378,6 +381,7 @@ pub fn tap_name(device: &str) -> Result<&str, String> {
 pub enum PortChange {
     Flag(fn(&mut PortConfig) -> &mut bool, bool),
     MaxAddresses(Option<u32>),
+    Storm(FloodKind, Option<StormRate>),
     Up(bool),
 }
 
@@ -390,7 +394,8 @@ impl PortChange {
         let wrong = || {
             format!(
                 "`{option}` is not an option of a port: learning, flood, mcast_flood, bcast_flood, isolated and hairpin take on \
-                 or off, max_addresses a number or none, state up or down"
+                 or off, max_addresses a number or none, storm_bcast, storm_mcast and storm_unknown frames a second (as in 1000 \
+                 or 1000/50, with a burst) or none, state up or down"
             )
         };
         let (name, value) = option.split_once('=').ok_or_else(wrong)?;
@@ -408,6 +413,9 @@ impl PortChange {
             "hairpin" => Ok(PortChange::Flag(|config| &mut config.hairpin, on()?)),
             "max_addresses" if value == "none" => Ok(PortChange::MaxAddresses(None)),
             "max_addresses" => Ok(PortChange::MaxAddresses(Some(value.parse().map_err(|_| wrong())?))),
+            "storm_bcast" => Ok(PortChange::Storm(FloodKind::Broadcast, storm_rate(value).ok_or_else(wrong)?)),
+            "storm_mcast" => Ok(PortChange::Storm(FloodKind::Multicast, storm_rate(value).ok_or_else(wrong)?)),
+            "storm_unknown" => Ok(PortChange::Storm(FloodKind::UnknownUnicast, storm_rate(value).ok_or_else(wrong)?)),
             "state" if value == "up" || value == "down" => Ok(PortChange::Up(value == "up")),
             _ => Err(wrong()),
         }
@@ -417,12 +425,30 @@ impl PortChange {
         let _ = match self {
             PortChange::Flag(flag, on) => bridge.configure(port, &mut |config| *flag(config) = on),
             PortChange::MaxAddresses(most) => bridge.configure(port, &mut |config| config.max_addresses = most),
+            PortChange::Storm(kind, rate) => bridge.configure(port, &mut |config| config.storm.0[kind.index()] = rate),
             PortChange::Up(up) => {
                 bridge.set_up(port, up, now());
                 true
             }
         };
     }
+}
+
+/// A rate of storm control: frames a second, and the burst, without which it is a tenth of a second's. `None`: it is none.
+#[expect(clippy::option_option, reason = "there may be no limit")]
+fn storm_rate(text: &str) -> Option<Option<StormRate>> {
+    if text == "none" {
+        return Some(None);
+    }
+    let (rate, burst) = text.split_once('/').map_or((text, None), |(rate, burst)| (rate, Some(burst)));
+    let per_second: u32 = rate.parse().ok().filter(|rate| *rate > 0)?;
+    let burst = burst.map_or(Some((per_second / 10).max(1)), |burst| burst.parse().ok().filter(|burst| *burst > 0))?;
+    Some(Some(StormRate { per_second, burst }))
+}
+
+/// A rate as [`storm_rate`] reads it.
+fn shown_rate(rate: Option<StormRate>) -> Value {
+    rate.map_or(Value::Null, |StormRate { per_second, burst }| format!("{per_second}/{burst}").into())
 }
 
 fn no_port(device: &str) -> String {

@@ -52,10 +52,15 @@ fn show(text: &mut String, answer: &Value) -> Written {
         for option in ["learning", "flood", "mcast_flood", "bcast_flood", "isolated", "hairpin"] {
             write!(text, " {option} {}", switch(port, option))?;
         }
-        match port["max_addresses"].as_u64() {
-            Some(most) => writeln!(text, " max_addresses {most}")?,
-            None => writeln!(text)?,
+        if let Some(most) = port["max_addresses"].as_u64() {
+            write!(text, " max_addresses {most}")?;
         }
+        for limit in ["storm_bcast", "storm_mcast", "storm_unknown"] {
+            if let Some(rate) = port[limit].as_str() {
+                write!(text, " {limit} {rate}")?;
+            }
+        }
+        writeln!(text)?;
     }
     Ok(())
 }

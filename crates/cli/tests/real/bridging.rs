@@ -105,7 +105,10 @@ fn looked_at(bridge: &Bridge, names: &[&str], exclusion: &str) {
     bridge.ask(&["set", names[0], "isolated=on", "max_addresses=7"]);
     let port = &bridge.ask(&["show"])["ports"][0];
     assert_eq!((&port["isolated"], &port["max_addresses"]), (&true.into(), &7.into()));
-    bridge.ask(&["set", names[0], "isolated=off"]);
+    bridge.ask(&["set", names[0], "isolated=off", "storm_bcast=1000", "storm_unknown=50/7"]);
+    let port = &bridge.ask(&["show"])["ports"][0];
+    assert_eq!((&port["storm_bcast"], &port["storm_unknown"]), (&"1000/100".into(), &"50/7".into()));
+    bridge.ask(&["set", names[0], "storm_bcast=none", "storm_unknown=none"]);
     bridge.ask(&["vlan", "add", names[0], "10", "--untagged"]);
     assert!(bridge.ask(&["vlan"]).to_string().contains("\"vlan\":10"));
     bridge.ask(&["vlan", "del", names[0], "10"]);
