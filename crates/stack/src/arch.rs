@@ -24,6 +24,7 @@ pub mod own_threads;
 pub mod owned_cells;
 mod passes_on;
 pub mod polled;
+pub mod processor;
 pub mod ready_queues;
 pub mod registered;
 pub mod running;

@@ -12,6 +12,8 @@ mod channel;
 mod frame_input;
 #[path = "shuttle/gate.rs"]
 mod gate;
+#[path = "shuttle/processor.rs"]
+mod processor;
 #[path = "shuttle/readiness.rs"]
 mod readiness;
 #[path = "shuttle/steal.rs"]
@@ -28,6 +30,7 @@ use channel::{item_while_falling_asleep, room_while_looking};
 use frame_input::interrupts_while_falling_asleep;
 use gate::{Passes, passes_while_it_closes};
 use planted::{InjectedFault, NoFence, Planted, outcome};
+use processor::left_beside_a_user;
 use readiness::{ready_while_falling_asleep, ready_while_registering};
 use steal::taken_by_home_and_thief;
 use sync::loom::Loom;
@@ -150,6 +153,41 @@ fn an_owner_that_lets_go_in_two_steps_is_found() {
     let model = work_left_for_the_owner::<Planted<Loom, TwoSteps>>;
     let message = explore_all(model).expect_err("loom must find the fault");
     assert!(message.contains("work is lost"), "found, but as: {message}");
+}
+
+#[test]
+fn what_is_left_for_a_processor_is_done_by_it_once_and_in_order() {
+    explore_all(left_beside_a_user::<Loom>).expect("the model holds");
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct QueuedUntilDrained;
+
+impl InjectedFault for QueuedUntilDrained {
+    fn makes(mistake: PlantedMistake) -> bool {
+        mistake == PlantedMistake::QueuedUntilDrained
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct ReleaseWithoutHandOver;
+
+impl InjectedFault for ReleaseWithoutHandOver {
+    fn makes(mistake: PlantedMistake) -> bool {
+        mistake == PlantedMistake::ReleaseWithoutHandOver
+    }
+}
+
+/// Work may be left between the last check of a turn and its end, and while a user owns the value.
+#[test]
+fn a_value_with_work_that_is_in_no_queue_is_found() {
+    for explored in [
+        explore_all(left_beside_a_user::<Planted<Loom, QueuedUntilDrained>>),
+        explore_all(left_beside_a_user::<Planted<Loom, ReleaseWithoutHandOver>>),
+    ] {
+        let message = explored.expect_err("loom must find the fault");
+        assert!(message.contains("work is left for ever"), "found, but as: {message}");
+    }
 }
 
 #[test]

@@ -121,6 +121,10 @@ pub enum PlantedMistake {
     TicketAfterRelease,
     /// An owner that finds nothing more to do gives its value up in another step.
     ReleaseInTwoSteps,
+    /// A connection counts as queued for its processor until that has run what was left, in another step.
+    QueuedUntilDrained,
+    /// An owner releases a connection for which work was left, and does not queue it for its processor.
+    ReleaseWithoutHandOver,
     /// A thread processes its packet directly although others wait or are processed.
     DirectDespiteWork,
     /// A thread checks for events left for a handler, and returns the handler in a separate step.

@@ -13,15 +13,25 @@ use sync::walk::{WalkStep, record};
 use crate::world::World;
 
 /// The architectures that are walked through.
-pub const PLANS: [&str; 9] =
-    ["connp-l:128", "connp-t:spsc", "msgp:6", "msgp-pool", "backlog", "shared-nothing", "steal", "softint", "layer"];
+pub const PLANS: [&str; 10] = [
+    "connp-l:128",
+    "connp-t:spsc",
+    "msgp:6",
+    "msgp-pool",
+    "backlog",
+    "backlog:processor",
+    "shared-nothing",
+    "steal",
+    "softint",
+    "layer",
+];
 
 /// The page: the steps of a received segment and a write under each of [`PLANS`].
 pub fn page() -> String {
     let mut page = String::from(
         "One received data segment and one write() under several architectures, as recorded by a debug build (`cargo xtask \
          walk`).\nEach line is a source file and what happens there; [class] is a lock taken, /class its release. Under \
-         connp-t, msgp-pool and softint\nthe one thread of this recording plays caller, receive thread, and protocol thread or worker in turn.\n",
+         connp-t, msgp-pool, backlog:processor and\nsoftint the one thread of this recording plays caller, receive thread, and protocol thread, processor or worker in turn.\n",
     );
     for arch in PLANS {
         let Walk { received, written } = walk(arch);

@@ -42,6 +42,7 @@ pub static DECLARATION: Declaration<()> = Declaration {
         handlers: HandlersRun::Inside,
         complexity: 2,
     },
+    exceptions: &[],
     rows: &[TableRow {
         names: "`cpu-groups`",
         cell: "a group of connections, as many as CPUs",

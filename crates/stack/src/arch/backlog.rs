@@ -12,6 +12,8 @@
 //! leaves the segment too. Rare events (an ICMP error, a link that goes down, messages for a handler) wait like calls.
 //! Connections are found in a table under one lock, as in [`msgp`], where Linux reads it under RCU.
 //!
+//! [`processor`] is the way of gVisor: what is left is not run by the owner, but by a thread of the architecture's.
+//!
 //! The ownership and the backlog are in [`place::pcb::backlog`](crate::place::pcb::backlog); all else is `msgp:1`. What
 //! may never happen: an event in a backlog, and no thread that will run it.
 
@@ -21,53 +23,86 @@ use sync::Platform;
 
 use super::RunningArchitecture;
 use super::declaration::{Declaration, Properties, TableRow, Variant};
-use super::msgp;
 use super::select::ThreadConfig;
+use super::{msgp, processor};
 use crate::place::pcb::LockPlan;
 use crate::place::{Contents, Habits};
 use crate::shared::Shared;
 use crate::socket::HandlersRun;
 
 /// The declaration of this architecture.
-pub const DECLARATION: Declaration<()> = Declaration {
+pub const DECLARATION: Declaration<LeftBehind> = Declaration {
     name: "backlog",
-    options: "",
-    variants: &[Variant {
-        name: "backlog",
-        also: None,
-        about: "any thread owns the connection, or leaves the segment in its backlog for the owner",
-        parameter: (),
-    }],
+    options: "[:processor]",
+    variants: &[
+        Variant {
+            name: "backlog",
+            also: None,
+            about: "any thread owns the connection, or leaves the segment in its backlog for the owner",
+            parameter: LeftBehind::ForOwner,
+        },
+        Variant {
+            name: "backlog:processor",
+            also: None,
+            about: "a segment waits in the connection's backlog for the processor of its CPU; calls own the connection",
+            parameter: LeftBehind::ForProcessor,
+        },
+    ],
     unlisted: &[],
     default: 0,
     numbers: None,
     faults: &[],
-    properties: Properties {
-        single_thread: false,
-        polling_thread_owns: false,
-        has_locks: true,
-        groups: false,
-        own_threads: false,
-        keeps_batches_together: true,
-        handlers: HandlersRun::After,
-        complexity: 4,
-    },
-    rows: &[TableRow {
-        names: "`backlog`",
-        cell: "a connection",
-        exclusive_use: "own it, or leave the segment in its bounded backlog, which the owner drains",
-        thread: "caller or receive thread",
-        table: "global, locked",
-        order: "backlog",
-    }],
+    properties: PROPERTIES,
+    exceptions: &[("backlog:processor", Properties { own_threads: true, complexity: 5, ..PROPERTIES })],
+    rows: &[
+        TableRow {
+            names: "`backlog`",
+            cell: "a connection",
+            exclusive_use: "own it, or leave the segment in its bounded backlog, which the owner drains",
+            thread: "caller or receive thread",
+            table: "global, locked",
+            order: "backlog",
+        },
+        TableRow {
+            names: "`backlog:processor`",
+            cell: "a connection",
+            exclusive_use: "own it; a segment waits in its bounded backlog for a thread that never waits for the connection",
+            thread: "segments: the pinned thread of a CPU; calls: the caller",
+            table: "global, locked",
+            order: "backlog; a connection is in the queue of its thread once",
+        },
+    ],
 };
+
+const PROPERTIES: Properties = Properties {
+    single_thread: false,
+    polling_thread_owns: false,
+    has_locks: true,
+    groups: false,
+    own_threads: false,
+    keeps_batches_together: true,
+    handlers: HandlersRun::After,
+    complexity: 4,
+};
+
+/// The thread that runs what is left in the backlog of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LeftBehind {
+    /// The owner, before it releases the connection (Linux).
+    ForOwner,
+    /// The processor of the connection (gVisor).
+    ForProcessor,
+}
 
 /// A global table, and a backlog with a lock of the stack's kind for each connection.
 pub fn new<P: Platform>(
     shared: &Arc<Shared<P>>,
-    (): (),
+    left: LeftBehind,
     staffing: ThreadConfig,
     contents: Box<Contents<P>>,
 ) -> Arc<dyn RunningArchitecture<P>> {
-    msgp::new(shared, (LockPlan::Backlog, Habits::PLAIN), staffing, contents)
+    match left {
+        LeftBehind::ForOwner => msgp::new(shared, (LockPlan::Backlog, Habits::PLAIN), staffing, contents),
+        LeftBehind::ForProcessor => processor::new(shared, staffing, contents),
+    }
 }

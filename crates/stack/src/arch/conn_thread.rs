@@ -38,6 +38,7 @@ pub const DECLARATION: Declaration<usize> = Declaration {
     numbers: Some(NumericOption { unit: "threads", least: 1, most: 256, parameter: usize::from }),
     faults: &[],
     properties: Properties { complexity: 6, ..connp_t::DECLARATION.properties },
+    exceptions: &[],
     rows: &[TableRow {
         names: "`conn-thread:N`",
         cell: "the connections of a thread",

@@ -52,6 +52,7 @@ pub const DECLARATION: Declaration<Groups> = Declaration {
         handlers: HandlersRun::Inside,
         complexity: 2,
     },
+    exceptions: &[],
     rows: &[
         TableRow {
             names: "`connp-l:G`",

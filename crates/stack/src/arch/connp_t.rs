@@ -72,6 +72,7 @@ pub const DECLARATION: Declaration<Owners> = Declaration {
         handlers: HandlersRun::Inside,
         complexity: 5,
     },
+    exceptions: &[],
     rows: &[
         TableRow {
             names: "`connp-t`",

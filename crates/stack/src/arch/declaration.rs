@@ -33,8 +33,10 @@ pub struct Declaration<T: 'static> {
     pub numbers: Option<NumericOption<T>>,
     /// Faults of measured systems, each an option of every variant and off by default; at most [`MOST_FAULTS`].
     pub faults: &'static [NamedFault<T>],
-    /// Properties that other code may read; the same for all variants.
+    /// Properties that other code may read; the same for all variants but the `exceptions`.
     pub properties: Properties,
+    /// Variants with other properties, by their names.
+    pub exceptions: &'static [(&'static str, Properties)],
     /// Its rows in the table of ARCHITECTURE.md.
     pub rows: &'static [TableRow],
 }
@@ -188,7 +190,8 @@ pub(super) trait Declared: Sync {
     fn name(&self) -> &'static str;
     /// `msgp[:1|2|6][+coupled][+routes]`
     fn usage(&self) -> String;
-    fn properties(&self) -> &Properties;
+    /// Those of the variant that `option` selects.
+    fn properties(&self, option: u16) -> &Properties;
     fn rows(&self) -> &'static [TableRow];
     /// The option that `name` denotes.
     fn parse(&self, name: &str) -> Option<u16>;
@@ -214,8 +217,11 @@ impl<T: Copy + Sync> Declared for Declaration<T> {
         format!("{}{}{faults}", self.name, self.options)
     }
 
-    fn properties(&self) -> &Properties {
-        &self.properties
+    fn properties(&self, option: u16) -> &Properties {
+        let differs =
+            |name: &str| self.exceptions.iter().find(|(other, _)| *other == name).map(|(_, differing)| differing);
+        let variant = if self.numbers.is_some() { None } else { differs(self.variant(option).name) };
+        variant.unwrap_or(&self.properties)
     }
 
     fn rows(&self) -> &'static [TableRow] {

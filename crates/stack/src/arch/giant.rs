@@ -34,6 +34,7 @@ pub const DECLARATION: Declaration<()> = Declaration {
         handlers: HandlersRun::Inside,
         complexity: 1,
     },
+    exceptions: &[],
     rows: &[TableRow {
         names: "`giant`",
         cell: "the stack",

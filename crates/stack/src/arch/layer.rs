@@ -54,6 +54,7 @@ pub const DECLARATION: Declaration<()> = Declaration {
     numbers: None,
     faults: &[],
     properties: Properties { complexity: 6, ..connp_t::DECLARATION.properties },
+    exceptions: &[],
     rows: &[TableRow {
         names: "`layer`",
         cell: "all connections",

@@ -95,6 +95,7 @@ pub const DECLARATION: Declaration<(LockPlan, Habits)> = Declaration {
         handlers: HandlersRun::After,
         complexity: 4,
     },
+    exceptions: &[],
     rows: &[
         TableRow {
             names: "`msgp:1`, `:2`, `:6`",
@@ -190,6 +191,11 @@ impl<P: Platform, D: HandlerDispatch<P>> MsgP<P, D> {
     /// The connections.
     pub(super) fn place(&self) -> &Locked<P> {
         &self.place
+    }
+
+    /// The same, before any thread uses them.
+    pub(super) fn place_mut(&mut self) -> &mut Locked<P> {
+        &mut self.place
     }
 
     /// Runs an event, but no handler.

@@ -52,6 +52,7 @@ pub const DECLARATION: Declaration<PoolVariant> = Declaration {
         handlers: HandlersRun::After,
         complexity: 6,
     },
+    exceptions: &[],
     rows: &[
         TableRow {
             names: "`msgp-pool`, `:2`, `:6`",

@@ -62,6 +62,7 @@ pub const DECLARATION: Declaration<NetisrVariant> = Declaration {
     numbers: None,
     faults: &[],
     properties: Properties { own_threads: true, complexity: 5, ..msgp::DECLARATION.properties },
+    exceptions: &[],
     rows: &[TableRow {
         names: "`netisr:direct`, `:hybrid`, `:deferred`",
         cell: "a connection",

@@ -172,7 +172,7 @@ impl Architecture {
 
     /// Its properties, for other code.
     pub fn properties(&self) -> &'static Properties {
-        self.family.declared().properties()
+        self.family.declared().properties(self.option)
     }
 
     /// A description in one line, for help texts and reports.
@@ -199,7 +199,7 @@ impl Architecture {
             "| name | one cell is | exclusive use by | thread that runs it | table | order kept by | handlers run |";
         let mut text = format!("{head}\n|---|---|---|---|---|---|---|\n");
         for family in FAMILIES {
-            let handlers = family.declared().properties().handlers;
+            let handlers = family.declared().properties(0).handlers;
             for TableRow { names, cell, exclusive_use, thread, table, order } in family.declared().rows() {
                 let _ = writeln!(
                     text,

@@ -52,6 +52,7 @@ pub const DECLARATION: Declaration<()> = Declaration {
         handlers: HandlersRun::Inside,
         complexity: 4,
     },
+    exceptions: &[],
     rows: &[TableRow {
         names: "`shared-nothing`",
         cell: "the flows of one receive thread",

@@ -55,6 +55,7 @@ pub const DECLARATION: Declaration<SoftintVariant> = Declaration {
     numbers: None,
     faults: &[],
     properties: Properties { own_threads: true, complexity: 5, ..msgp::DECLARATION.properties },
+    exceptions: &[],
     rows: &[
         TableRow {
             names: "`softint`, `:1`, `:4`, `:64`, `:all`",

@@ -87,6 +87,7 @@ pub const DECLARATION: Declaration<Mode> = Declaration {
         handlers: HandlersRun::Inside,
         complexity: 3,
     },
+    exceptions: &[],
     rows: &[TableRow {
         names: "`squeue:fill`, `:nodrain`, `:process`",
         cell: "a shard",

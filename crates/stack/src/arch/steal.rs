@@ -58,6 +58,7 @@ pub const DECLARATION: Declaration<()> = Declaration {
     numbers: None,
     faults: &[],
     properties: Properties { complexity: 6, ..backlog::DECLARATION.properties },
+    exceptions: &[],
     rows: &[TableRow {
         names: "`steal`",
         cell: "a connection",

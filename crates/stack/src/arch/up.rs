@@ -42,6 +42,7 @@ pub const DECLARATION: Declaration<()> = Declaration {
         handlers: HandlersRun::Inside,
         complexity: 0,
     },
+    exceptions: &[],
     rows: &[TableRow {
         names: "`up`",
         cell: "the stack",

@@ -21,6 +21,7 @@ mod connection;
 mod habits;
 mod handlers;
 mod left;
+mod processed;
 #[cfg(test)]
 mod tests;
 
@@ -56,6 +57,7 @@ use crate::udp_table::{Bound, HeldSocket, Stored, StoredUdpPcb, UdpTable};
 pub use connection::{LockedConnection, SharedTable};
 pub use habits::{Habits, TablePolicy};
 pub use left::{LeftEvent, OwnedConnection};
+pub use processed::QueuesForProcessors;
 
 use left::ConnectionOwnership;
 
@@ -74,6 +76,8 @@ pub struct Locked<P: Platform> {
     half_open_deadline: P::AtomicU64,
     /// Events in the backlogs of connections.
     left: P::AtomicUsize,
+    /// The threads that alone run what is left in backlogs. `None`: the owners of the connections do.
+    processors: Option<Arc<dyn QueuesForProcessors<P>>>,
     counters: PerThreadCounters<P>,
 }
 
@@ -127,6 +131,7 @@ impl<P: Platform> Locked<P> {
             deadline: P::AtomicU64::new(u64::MAX),
             half_open_deadline: P::AtomicU64::new(u64::MAX),
             left: P::AtomicUsize::new(0),
+            processors: None,
             counters: if habits.racy_counters { PerThreadCounters::racy() } else { PerThreadCounters::new() },
         }
     }
@@ -489,6 +494,9 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
         let SharedPcb::Owned(owned) = &connection.pcb else {
             return Some(self.run_under(connection, (held, None), event, now, deferred));
         };
+        if self.processors.is_some() {
+            return Some(self.work_beside_processor((connection, owned), held, event, now, deferred));
+        }
         let mut owner = owned.own();
         let done = self.run_under(connection, (held, Some(&mut owner)), event, now, deferred);
         self.let_go(connection, owner, deferred);

@@ -30,6 +30,7 @@ fn own(arch: Architecture, cell: usize) -> String {
         "squeue" => "sq",
         "netisr" => "ni",
         "softint" => "si",
+        "backlog" => "bp",
         _ => "pt",
     };
     format!("heddle-{kind}{cell}")
@@ -38,7 +39,9 @@ fn own(arch: Architecture, cell: usize) -> String {
 /// The thread that must answer a segment of this cell that the thread of the test has received.
 fn answers(arch: Architecture, cell: usize) -> String {
     match arch.to_string().as_str() {
-        "connp-t" | "connp-t:spsc" | "conn-thread:2" | "squeue:fill" | "netisr:deferred" => own(arch, cell),
+        "connp-t" | "connp-t:spsc" | "conn-thread:2" | "squeue:fill" | "netisr:deferred" | "backlog:processor" => {
+            own(arch, cell)
+        }
         // The thread of the test polls queue 0.
         "netisr:hybrid" if cell != 0 => own(arch, cell),
         "softint" | "layer" => own(arch, 0),

@@ -113,6 +113,7 @@ fn a_busy_cell_serves_one_connection_at_a_time(arch: Architecture) {
     msgp_6_coupled,
     msgp_pool,
     backlog,
+    backlog_processor,
     netisr_hybrid,
     netisr_deferred,
     steal,
@@ -143,7 +144,18 @@ fn a_second_for_the_same(arch: Architecture, ends: Ends) -> [Comes; 2] {
 }
 
 /// A thread that waits for a connection has released the table lock, and others look up theirs meanwhile.
-#[every_arch(only(msgp_1, msgp_2, msgp_6, backlog, netisr_hybrid, netisr_deferred, steal, softint, softint_polling))]
+#[every_arch(only(
+    msgp_1,
+    msgp_2,
+    msgp_6,
+    backlog,
+    backlog_processor,
+    netisr_hybrid,
+    netisr_deferred,
+    steal,
+    softint,
+    softint_polling
+))]
 fn a_thread_that_waits_for_a_connection_holds_nothing(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         assert_eq!(a_second_for_the_same(arch, ends), [Comes::UpTo(vec![]), Comes::Through]);
@@ -220,7 +232,7 @@ fn reader_beside_a_writer(arch: Architecture, ends: Ends) -> Comes {
 }
 
 /// TCP-1: the connection is one. So it is for its owner.
-#[every_arch(only(msgp_1, backlog, steal))]
+#[every_arch(only(msgp_1, backlog, backlog_processor, steal))]
 fn one_lock_keeps_a_reader_from_a_writers_connection(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         assert_eq!(reader_beside_a_writer(arch, ends), Comes::UpTo(vec![]));

@@ -53,7 +53,17 @@ fn a_cell_with_a_lock_has_no_other_for_its_datagram_sockets(arch: Architecture) 
     }
 }
 
-#[every_arch(only(msgp_1, msgp_2, msgp_6, msgp_1_coupled, msgp_2_coupled, msgp_6_coupled, backlog, steal))]
+#[every_arch(only(
+    msgp_1,
+    msgp_2,
+    msgp_6,
+    msgp_1_coupled,
+    msgp_2_coupled,
+    msgp_6_coupled,
+    backlog,
+    backlog_processor,
+    steal
+))]
 fn msgp_has_a_table_and_a_lock_for_each_datagram_socket(arch: Architecture) {
     // The socket's match with the datagram is evaluated under the table's lock.
     let (arrival, call) = (vec![ConnTable, SocketBuffer, SocketBuffer], vec![ConnTable, SocketBuffer]);

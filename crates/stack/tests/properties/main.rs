@@ -1,7 +1,7 @@
 //! The defining property of each process architecture, observed from outside: which locks are held while an event runs,
 //! which thread runs it, which threads wait for which, and which are woken. Each test is derived from the paper or
 //! system that the architecture is from (Willmann, Rixner and Cox 2006; Nahum et al. 1994; Solaris' squeues; DragonFly
-//! BSD; FreeBSD's netisr; NetBSD's soft interrupts). It uses nothing private to an architecture, only recorded walks, frames that reach the device, and threads
+//! BSD; FreeBSD's netisr; NetBSD's soft interrupts; Linux' backlog; gVisor's processors). It uses nothing private to an architecture, only recorded walks, frames that reach the device, and threads
 //! that sleep. Each runs over IPv4 and over IPv6.
 
 mod agents;
@@ -16,6 +16,7 @@ mod faults;
 mod layer;
 mod named_faults;
 mod netisr;
+mod processor;
 mod scene;
 mod softint;
 mod two_queues;

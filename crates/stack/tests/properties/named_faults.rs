@@ -246,6 +246,7 @@ fn a_name_is_registered_once() {
             numbers: None,
             faults: &[],
             properties,
+            exceptions: &[],
             rows,
         }))
     };

@@ -26,6 +26,7 @@ mod gate;
 mod mistakes;
 mod models;
 mod owners;
+mod processor;
 mod readiness;
 mod statistics;
 mod steal;
@@ -71,7 +72,7 @@ fn two_writers(arch: Architecture) {
 }
 
 /// The places where a thread leaves a segment that it does not run, and where another thread must run it.
-#[every_arch(only(backlog, connp_t, squeue_nodrain, steal))]
+#[every_arch(only(backlog, backlog_processor, connp_t, squeue_nodrain, steal))]
 fn data_while_reading(arch: Architecture) {
     holds(move || models::data_while_reading::<Checked>(arch));
 }
@@ -120,6 +121,8 @@ fn a_stack_is_switched_in_use() {
         ("steal", "shared-nothing"),
         ("softint", "connp-t"),
         ("netisr:deferred", "softint"),
+        ("backlog:processor", "backlog"),
+        ("connp-t", "backlog:processor"),
     ];
     for seam in seams {
         let [from, to] = [seam.0, seam.1].map(Architecture::named);
@@ -161,6 +164,11 @@ fn a_connection_that_is_queued_wakes_a_thread_that_accepts() {
 fn work_that_is_left_is_done_once_and_in_order() {
     holds(backlog::work_left_for_the_owner::<Checked>);
     holds(backlog::two_wait::<Checked>);
+}
+
+#[test]
+fn what_is_left_for_a_processor_is_done_by_it_once_and_in_order() {
+    holds(processor::left_beside_a_user::<Checked>);
 }
 
 #[test]

@@ -16,6 +16,7 @@ use super::models::{
     arrival_order, connection, crowd, data_while_reading, listener_closes, message_for_a_handler, two_writers,
 };
 use super::owners::owners_ask_each_other;
+use super::processor::left_beside_a_user;
 use super::readiness::ready_while_falling_asleep;
 use super::statistics::{in_two_steps, two_threads};
 use super::steal::taken_by_home_and_thief;
@@ -37,6 +38,7 @@ const IP: &str = "heddle-ip";
 const POOLED: &str = "heddle-pw";
 const SWI: &str = "heddle-ni";
 const SOFTINT: &str = "heddle-si";
+const PROCESSOR: &str = "heddle-bp";
 const ANY: &str = "";
 
 /// The platform of all models: correct until a mistake is chosen.
@@ -230,6 +232,7 @@ fn a_packet_that_is_processed_directly_despite_work_is_found() {
     msgp_6_coupled,
     msgp_pool,
     backlog,
+    backlog_processor,
     netisr_hybrid,
     netisr_deferred,
     steal,
@@ -246,6 +249,25 @@ fn a_lock_that_is_released_without_a_wake_is_found(arch: Architecture) {
 fn a_connection_that_is_let_go_in_two_steps_is_found(arch: Architecture) {
     hangs_with(Mistake::Above(PlantedMistake::ReleaseInTwoSteps), move || data_while_reading::<Checked>(arch));
     hangs_with(Mistake::NoWake(WRITER, WRITER), move || two_writers::<Checked>(arch));
+}
+
+/// `backlog:processor`: a thread that leaves something for a connection that is free and not queued queues it and wakes its
+/// processor, which checks again before it sleeps; and a user that releases it queues it, if something was left.
+#[every_arch(only(backlog_processor))]
+fn something_left_that_no_processor_is_told_of_is_found(arch: Architecture) {
+    hangs_with(Mistake::NoWake(RECEIVER, PROCESSOR), move || data_while_reading::<Checked>(arch));
+    hangs_with(Mistake::BlindSleep(PROCESSOR), move || data_while_reading::<Checked>(arch));
+    hangs_with(Mistake::Above(PlantedMistake::ReleaseWithoutHandOver), move || data_while_reading::<Checked>(arch));
+    hangs_with(Mistake::NoWake(WRITER, WRITER), move || two_writers::<Checked>(arch));
+}
+
+/// The same for the connection's backlog and the queue of the processor alone. A mark that is removed too late needs one step of
+/// the processor between two of the receive thread: loom finds that (`tests/loom.rs`).
+#[test]
+fn work_left_for_a_processor_that_is_in_no_queue_is_found() {
+    let mistake = Mistake::Above(PlantedMistake::ReleaseWithoutHandOver);
+    let said = fails_with(mistake, left_beside_a_user::<Checked>);
+    assert!(said.contains("work is left for ever"), "{said}");
 }
 
 /// `steal`: a thread that returns a handler sees, in the same step, the bits left for it meanwhile.

@@ -38,6 +38,12 @@ pub struct LockedConnection<P: Platform> {
 }
 
 impl<P: Platform> LockedConnection<P> {
+    /// The hash of its flow.
+    #[inline]
+    pub(crate) fn flow_hash(&self) -> u32 {
+        self.flow.hash
+    }
+
     /// Charges to the stack's account the amounts in an event's outbox. Two threads may do so at once: each records its
     /// own change.
     #[inline]

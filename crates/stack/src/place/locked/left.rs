@@ -43,8 +43,37 @@ pub type OwnedConnection<P> = Backlogged<Detached<Connection<P>, P>, LeftEvent, 
 /// The calling thread's ownership of one.
 pub(super) type ConnectionOwnership<'a, P> = Ownership<'a, Detached<Connection<P>, P>, LeftEvent, P>;
 
-/// The rest of the work for an event that was left, once the connection is free.
-struct Remains {
+impl LeftEvent {
+    /// What it counts for in the backlog: see [`cost`].
+    pub(super) fn cost(&self) -> usize {
+        match &self.kind {
+            LeftKind::Segment(segment) => segment_cost(segment.as_ref()),
+            LeftKind::TransmitReady | LeftKind::Timeouts => 0,
+        }
+    }
+
+    /// When it arrived.
+    pub(super) fn at(&self) -> Time {
+        self.at
+    }
+}
+
+/// What an event counts for in a backlog, in bytes.
+#[inline]
+pub(super) fn cost(event: &UnawaitedEvent<'_>) -> usize {
+    match event {
+        UnawaitedEvent::Segment(segment) => segment_cost(segment.as_ref()),
+        UnawaitedEvent::TransmitReady | UnawaitedEvent::Timeouts => 0,
+    }
+}
+
+#[inline]
+fn segment_cost(segment: Option<&tcp::Segment>) -> usize {
+    segment.map_or(0, |segment| segment.data.len() + OVERHEAD)
+}
+
+/// The rest of the work for an event that was left, once the connection is free; or while its processor owns it.
+pub(super) struct Remains {
     at: Time,
     effects: Option<Effects>,
     recycled: Option<Box<tcp::Segment>>,
@@ -54,38 +83,50 @@ struct Remains {
 impl<P: Platform> Locked<P> {
     /// Whether the calling thread runs the event. False: the thread that uses the connection does, or there was no
     /// room.
-    pub(super) fn admit(&self, connection: &LockedConnection<P>, event: UnawaitedEvent<'_>, now: Time) -> bool {
+    pub(super) fn admit(&self, connection: &Arc<LockedConnection<P>>, event: UnawaitedEvent<'_>, now: Time) -> bool {
         let SharedPcb::Owned(owned) = &connection.pcb else { return true };
-        let cost = match &event {
-            UnawaitedEvent::Segment(segment) => segment.as_ref().map_or(0, |segment| segment.data.len() + OVERHEAD),
-            UnawaitedEvent::TransmitReady | UnawaitedEvent::Timeouts => 0,
-        };
-        let most = self.shared.control().tcp().receive_buffer.max as usize + ROOM_BESIDE_THE_BUFFER;
-        let mut event = Some(event);
-        let admitted = owned.admit(cost, most, || {
-            let kind = match event.take() {
-                Some(UnawaitedEvent::Segment(segment)) => LeftKind::Segment(segment.take()),
-                Some(UnawaitedEvent::Timeouts) => LeftKind::Timeouts,
-                Some(UnawaitedEvent::TransmitReady) | None => LeftKind::TransmitReady,
-            };
-            let left = LeftEvent { at: now, kind };
-            charge::left::<P, _>(&left, true);
-            self.left.fetch_add(1, Ordering::AcqRel);
-            left
-        });
-        match admitted {
+        if let Some(processors) = &self.processors {
+            self.leave_for_processor((connection, owned), &**processors, event, now);
+            return false;
+        }
+        let (cost, most, mut event) = (cost(&event), self.most_left(), Some(event));
+        match owned.admit(cost, most, || self.left(&mut event, now)) {
             Admittance::Owner => true,
             Admittance::Left => {
                 sync::walk::note(file!(), "leaves it in the connection's backlog");
                 false
             }
             Admittance::Full => {
-                self.counters.here().count_drop(DropReason::TcpBacklogFull);
-                if let Some(UnawaitedEvent::Segment(segment)) = event {
-                    drop(segment.take());
-                }
+                self.drop_event(event);
                 false
             }
+        }
+    }
+
+    /// The most that may be left for a connection, in bytes.
+    #[inline]
+    pub(super) fn most_left(&self) -> usize {
+        self.shared.control().tcp().receive_buffer.max as usize + ROOM_BESIDE_THE_BUFFER
+    }
+
+    /// An event as it is left. It is taken.
+    pub(super) fn left(&self, event: &mut Option<UnawaitedEvent<'_>>, now: Time) -> LeftEvent {
+        let kind = match event.take() {
+            Some(UnawaitedEvent::Segment(segment)) => LeftKind::Segment(segment.take()),
+            Some(UnawaitedEvent::Timeouts) => LeftKind::Timeouts,
+            Some(UnawaitedEvent::TransmitReady) | None => LeftKind::TransmitReady,
+        };
+        let left = LeftEvent { at: now, kind };
+        charge::left::<P, _>(&left, true);
+        self.left.fetch_add(1, Ordering::AcqRel);
+        left
+    }
+
+    /// There was no room for an event.
+    pub(super) fn drop_event(&self, event: Option<UnawaitedEvent<'_>>) {
+        self.counters.here().count_drop(DropReason::TcpBacklogFull);
+        if let Some(UnawaitedEvent::Segment(segment)) = event {
+            drop(segment.take());
         }
     }
 
@@ -116,7 +157,7 @@ impl<P: Platform> Locked<P> {
         mut owner: ConnectionOwnership<'_, P>,
         deferred: &mut DeferredEffects<P>,
     ) {
-        let (mut place, mut remains) = (self, Vec::new());
+        let mut remains = Vec::new();
         loop {
             charge::left::<P, _>(&left, false);
             sync::walk::note(file!(), "the owner takes what was left for it");
@@ -127,21 +168,31 @@ impl<P: Platform> Locked<P> {
                 None => break,
             }
         }
-        for Remains { at, effects, recycled, was_timer } in remains {
-            if let Some(effects) = effects {
-                place.settle(connection, effects, at, deferred);
-            }
-            if let Some(segment) = recycled {
-                let arrival = ArrivingSegment { hash: connection.flow.hash, segment: Some(*segment) };
-                place.recycled(arrival, at, deferred);
-            }
-            if was_timer && place.has_handler_timer(connection) {
-                place.call_handler(connection, at, deferred);
-            }
+        remains.into_iter().for_each(|remains| self.settle_left(connection, remains, deferred));
+    }
+
+    /// Does the rest of the work for an event that was left.
+    pub(super) fn settle_left(
+        &self,
+        connection: &Arc<LockedConnection<P>>,
+        Remains { at, effects, recycled, was_timer }: Remains,
+        deferred: &mut DeferredEffects<P>,
+    ) {
+        let mut place = self;
+        if let Some(effects) = effects {
+            place.settle(connection, effects, at, deferred);
+        }
+        if let Some(segment) = recycled {
+            let arrival = ArrivingSegment { hash: connection.flow.hash, segment: Some(*segment) };
+            place.recycled(arrival, at, deferred);
+        }
+        if was_timer && place.has_handler_timer(connection) {
+            place.call_handler(connection, at, deferred);
         }
     }
 
-    fn run_left(
+    /// Runs an event that was left.
+    pub(super) fn run_left(
         &self,
         connection: &Arc<LockedConnection<P>>,
         LeftEvent { at, kind }: LeftEvent,

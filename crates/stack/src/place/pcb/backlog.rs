@@ -10,12 +10,19 @@
 //! The cost of queued work counts until the value is free, as in Linux: an owner that drains, while others continue to
 //! add work, ends after one backlog.
 //!
+//! Under `backlog:processor` the same value is used in another way, by the functions in `processor.rs`: the work that was left
+//! is always done by one thread of the architecture's.
+//!
 //! What may never happen: the backlog has work and no thread owns the value. Hence the check that finds the backlog
 //! empty and the release are one step, under the gate. (A panic of an owner is the exception: the next owner drains.)
+
+mod processor;
 
 use std::collections::VecDeque;
 
 use sync::{Condvar, Lock, LockClass, LockKind, PlantedMistake, Platform, ThreadOwned, model_is_over};
+
+pub use processor::LeftForProcessor;
 
 /// Entries for which an empty backlog keeps memory.
 const KEPT: usize = 16;
@@ -30,8 +37,10 @@ pub struct Backlogged<T, E, P: Platform> {
 
 struct LeftWork<E> {
     backlog: VecDeque<E>,
-    /// The cost of all that was left since the value was last free.
+    /// The cost of all that was left since the value was last free; of all that is left, where a processor does the work.
     cost: usize,
+    /// The value is in the queue of its processor.
+    queued: bool,
 }
 
 /// The result of [`Backlogged::admit`].
@@ -50,7 +59,7 @@ impl<T, E, P: Platform> Backlogged<T, E, P> {
     pub fn new(kind: LockKind, value: T) -> Self {
         Backlogged {
             value: ThreadOwned::new(value),
-            gate: Lock::new(kind, LockClass::Backlog, LeftWork { backlog: VecDeque::new(), cost: 0 }),
+            gate: Lock::new(kind, LockClass::Backlog, LeftWork { backlog: VecDeque::new(), cost: 0, queued: false }),
             freed: Condvar::new(),
         }
     }
@@ -88,9 +97,15 @@ impl<T, E, P: Platform> Backlogged<T, E, P> {
         Ownership { of: self }
     }
 
-    /// The ownership of the calling thread ends.
+    /// The ownership of the calling thread ends, and with it the cost of what was left.
     fn let_go(&self, mut gate: sync::Guard<'_, LeftWork<E>, P>) {
         gate.cost = 0;
+        self.release(gate);
+    }
+
+    /// The ownership of the calling thread ends.
+    #[inline(always)]
+    fn release(&self, mut gate: sync::Guard<'_, LeftWork<E>, P>) {
         if gate.backlog.is_empty() && gate.backlog.capacity() > KEPT {
             gate.backlog.shrink_to(KEPT);
         }

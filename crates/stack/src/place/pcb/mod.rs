@@ -26,7 +26,7 @@ use crate::flow::Flow;
 use crate::route_cache::RouteCache;
 use crate::tx::Egress;
 
-pub use backlog::{Admittance, Backlogged, Ownership};
+pub use backlog::{Admittance, Backlogged, LeftForProcessor, Ownership};
 pub use halves::Halves;
 pub use single::Single;
 pub use six::Six;
