@@ -53,7 +53,7 @@ pub const DECLARATION: Declaration<LeftBehind> = Declaration {
     numbers: None,
     faults: &[],
     properties: PROPERTIES,
-    exceptions: &[("backlog:processor", Properties { own_threads: true, complexity: 5, ..PROPERTIES })],
+    exceptions: &[("backlog:processor", WITH_PROCESSORS)],
     rows: &[
         TableRow {
             names: "`backlog`",
@@ -84,6 +84,8 @@ const PROPERTIES: Properties = Properties {
     handlers: HandlersRun::After,
     complexity: 4,
 };
+
+const WITH_PROCESSORS: Properties = Properties { own_threads: true, complexity: 5, ..PROPERTIES };
 
 /// The thread that runs what is left in the backlog of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

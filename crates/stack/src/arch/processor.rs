@@ -21,7 +21,7 @@
 //! - Rare events (an ICMP error, a link that goes down, messages for a handler) wait for the connection like calls, as under
 //!   `backlog`, on the thread that brings them. A handler runs on the processor after the turn of its connection; its calls
 //!   wait like a user's.
-//! - Connections are found in a table under one lock, as in [`msgp`].
+//! - Connections are found in a table under one lock, as in [`msgp`](super::msgp).
 //!
 //! The queue of a connection and its mark are in [`place::pcb::backlog`](crate::place::pcb::backlog), a turn is in
 //! `place::locked::processed`. What may never happen: something is left for a connection that is free and not queued; a
