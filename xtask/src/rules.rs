@@ -4,8 +4,9 @@
 //!   Architecture files contain exclusion and hand-off (ARCHITECTURE.md).
 //! * No wire offset under `crates/stack/src`: no slice of bytes by literal bounds, and no number read from or written
 //!   to bytes in network order. Fields are read by `wire`, and by the protocol crates.
-//! * Under `crates/stack/src` and `crates/switch/src`, only `charge.rs` reports plain work and plain memory to the platform, and each of its
-//!   functions first tests whether the platform charges: the needs of a simulator cost nothing on a real machine.
+//! * Under `crates/stack/src` and `crates/switch/src`, only `charge.rs` reports plain work and plain memory to the
+//!   platform, and each of its functions first tests whether the platform charges: the needs of a simulator cost
+//!   nothing on a real machine.
 //! * Where a function of a crate that waits for locks keeps a guard, it takes the next lock with `lock_after`, not with
 //!   `lock` (`rules/nested_locks.rs`).
 //! * A counter or a drop reason that is declared is counted somewhere in a `src` directory.

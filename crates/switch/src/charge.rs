@@ -1,8 +1,8 @@
 //! Reports plain work and plain memory to a platform that charges for them ([`Platform::CHARGED`]).
 //!
-//! Each function is for one place on a frame's path. On a real machine it is empty, and its arguments, which are references,
-//! cost nothing. No other file of the crate calls [`Platform::work`] or [`Platform::touch`] (`cargo xtask rules`). Locks,
-//! and the atomics of the table, charge for themselves.
+//! Each function is for one place on a frame's path. On a real machine it is empty, and its arguments, which are
+//! references, cost nothing. No other file of the crate calls [`Platform::work`] or [`Platform::touch`] (`cargo xtask
+//! rules`). Locks, and the atomics of the table, charge for themselves.
 
 use pktbuf::PktBuf;
 use sync::{Object, Platform, Step};

@@ -1,18 +1,18 @@
-//! A network card with the tester of RFC 2544 at the other end of its wire: it offers frames at a fixed rate, and checks
-//! those that the machine transmits.
+//! A network card with the tester of RFC 2544 at the other end of its wire: it offers frames at a fixed rate, and
+//! checks those that the machine transmits.
 //!
-//! Each receive queue has an interrupt vector, which belongs to a CPU ([`TestCard::set_affinity`]), and whose interrupt wakes the
-//! thread that waits on that CPU ([`Vectors`]). The card chooses the queue by the Toeplitz hash of the frame's flow. The
-//! thread that transmits by a queue takes back the frames that the queue has sent, as in the paper of the bridge, whose
-//! transmit vectors are those of the transmitting CPU. So buffers do not move between CPUs.
+//! Each receive queue has an interrupt vector, which belongs to a CPU ([`TestCard::set_affinity`]), and whose interrupt
+//! wakes the thread that waits on that CPU ([`Vectors`]). The card chooses the queue by the Toeplitz hash of the
+//! frame's flow. The thread that transmits by a queue takes back the frames that the queue has sent, as in the paper of
+//! the bridge, whose transmit vectors are those of the transmitting CPU. So buffers do not move between CPUs.
 //!
-//! A frame has the number of its port and its own number in its payload. The tester at the other port computes the bytes
-//! that it must have, and compares all of them ([`Totals`]). Frames of a flow must arrive in order.
+//! A frame has the number of its port and its own number in its payload. The tester at the other port computes the
+//! bytes that it must have, and compares all of them ([`Totals`]). Frames of a flow must arrive in order.
 //!
 //! The tester costs nothing: it runs between two steps of the machine, and what it remembers is on a separate heap.
 //!
-//! What may never happen: a frame that was offered is in none of the totals, and in no ring. A step of the machine that can
-//! switch threads while the state of a card is locked.
+//! What may never happen: a frame that was offered is in none of the totals, and in no ring. A step of the machine that
+//! can switch threads while the state of a card is locked.
 
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
@@ -50,8 +50,8 @@ pub struct Flows {
 }
 
 impl Flows {
-    /// Flows of UDP between one station behind each port, in frames of `bytes` with check sequence; the seed decides their
-    /// ports, and so their queues. Frame n belongs to flow n modulo their number.
+    /// Flows of UDP between one station behind each port, in frames of `bytes` with check sequence; the seed decides
+    /// their ports, and so their queues. Frame n belongs to flow n modulo their number.
     pub fn new(port: usize, flows: usize, bytes: usize, queues: usize, seed: u64) -> Flows {
         let rss = Rss::new(&rss::MICROSOFT_KEY, queues);
         let mut random = Drawn(seed.wrapping_mul(2).wrapping_add(port as u64 + 1));
@@ -180,12 +180,18 @@ impl Vectors {
     }
 
     /// The calling thread, which handles the interrupts of a CPU, waits for one.
-    pub fn wait(&self, cpu: usize) {
-        let nothing = || self.waiting[cpu].load(Relaxed) == 0 && !self.kicked[cpu].load(Relaxed);
+    pub fn wait(&self, cpu: usize, timeout: Option<Duration>) -> WaitOutcome {
+        let is_ready = || self.waiting[cpu].load(Relaxed) > 0;
+        let nothing = || !is_ready() && !self.kicked[cpu].load(Relaxed);
         if nothing() {
-            machine::sleep(self.place(cpu), nothing, None);
+            let nanos = timeout.map(|limit| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
+            machine::sleep(self.place(cpu), nothing, nanos);
         }
-        self.kicked[cpu].store(false, Relaxed);
+        match (is_ready(), self.kicked[cpu].swap(false, Relaxed)) {
+            (true, _) => WaitOutcome::Ready,
+            (_, true) => WaitOutcome::Woken,
+            _ => WaitOutcome::TimedOut,
+        }
     }
 
     /// Ends the wait of every CPU, or the next one.
@@ -317,8 +323,9 @@ pub struct Tester {
 }
 
 impl TestCard {
-    /// A card for the port of `offers`, whose frames to transmit are those that `expects` has offered to the other port. Called
-    /// by a thread of a machine.
+    /// A card for the port of `offers`, whose frames to transmit are those that `expects` has offered to the other
+    /// port. Called by a thread of a machine. Of `config` it uses queues, rings, rate and DMA: its interrupts are not
+    /// moderated, and the tester is at the card.
     pub fn new(config: CardConfig, vectors: Arc<Vectors>, offers: Arc<Flows>, expects: Arc<Flows>) -> TestCard {
         let queue = |_| Queue { arrived: VecDeque::new(), sending: VecDeque::new(), cpu: 0 };
         let queues = (0..config.queues).map(queue).collect();
@@ -423,8 +430,10 @@ impl RxQueue for Rx {
         got
     }
 
-    fn wait(&mut self, _: Option<Duration>) -> WaitOutcome {
-        WaitOutcome::TimedOut
+    /// Frames of the other queues of this CPU end the wait, too: their interrupts have one handler.
+    fn wait(&mut self, timeout: Option<Duration>) -> WaitOutcome {
+        let cpu = self.shared.state().queues[self.index].cpu;
+        self.shared.vectors.wait(cpu, timeout)
     }
 
     fn waker(&self) -> Arc<dyn Wake> {

@@ -1,11 +1,13 @@
-//! The workload of Nakahara et al. (AsiaBSDCon 2015): RFC 2544 over a bridge of two gigabit ports, both directions at once.
+//! The workload of Nakahara et al. (AsiaBSDCon 2015): RFC 2544 over a bridge of two gigabit ports, both directions at
+//! once.
 //!
 //! The bridge is the crate `switch`: a [`switch::BridgeWorker`] on each CPU, or [`switch::Generic`] on one. A port is a
-//! [`TestCard`] with the preset's receive and transmit queues. The interrupt of a receive queue wakes the thread of the CPU
-//! that has its vector, as table 2 of the paper says ([`cpu_of`]); that thread polls until its queues are empty.
+//! [`TestCard`] with the preset's receive and transmit queues. The interrupt of a receive queue wakes the thread of the
+//! CPU that has its vector, as table 2 of the paper says ([`cpu_of`]); that thread polls until its queues are empty.
 //!
-//! A *trial* ([`BridgeTrial`]) offers a number of frames to each port at a rate, and accounts for each: delivered with the
-//! bytes that were sent, lost by the card, or dropped by the bridge with a reason. The search for the throughput is in
+//! A *trial* ([`BridgeTrial`]) offers a number of frames to each port at a rate, and accounts for each: delivered with
+//! the bytes that were sent, lost by the card, or dropped by the bridge with a reason. The search for the throughput is
+//! in
 //! `search.rs`.
 //!
 //! One more CPU measures, and keeps the bridge's house. All of a trial is one machine; each trial has a new one.
@@ -44,8 +46,8 @@ const RESIDUE: Duration = Duration::from_millis(100);
 /// Time between two looks at a trial that is about to end.
 const LOOK: Duration = Duration::from_micros(50);
 
-/// The CPU of a receive queue's vector, as in table 2 of the paper: with two CPUs each port has one; else the vectors go round.
-/// The text that was read has the rows of the table and not its columns, so this is how we read it.
+/// The CPU of a receive queue's vector, as in table 2 of the paper: with two CPUs each port has one; else the vectors
+/// go round. The text that was read has the rows of the table and not its columns, so this is how we read it.
 pub fn cpu_of(port: usize, queue: usize, queues: usize, cpus: usize) -> usize {
     if cpus == PORTS { port } else { (port * queues + queue) % cpus }
 }
@@ -235,8 +237,8 @@ impl BridgeTrial {
     }
 }
 
-/// Frames of both stations, so that the bridge learns their addresses and no frame of the trial is flooded (RFC 2544 section
-/// 23).
+/// Frames of both stations, so that the bridge learns their addresses and no frame of the trial is flooded (RFC 2544
+/// section 23).
 fn teach(bridge: &BridgeUnderTest, testers: &[Tester; PORTS]) {
     for lesson in 0.. {
         if bridge.addresses() == PORTS {
@@ -274,8 +276,8 @@ impl BridgeUnderTest {
         let sharing = match exclusion {
             BridgeExclusion::Generic => {
                 let generic = start_generic(work, cards);
-                let (thread, lock) = (generic.clone(), Time::from_nanos);
-                let poll = move || thread.lock().poll(lock(Vsmp::now()));
+                let lock = generic.clone();
+                let poll = move || lock.lock().poll(Time::from_nanos(Vsmp::now()));
                 let threads = vec![handler(0, &stop, vectors, move || poll)];
                 return BridgeUnderTest { engine: Engine::Generic(generic), stop, threads };
             }
@@ -355,7 +357,7 @@ fn handler<F: FnMut() -> usize>(
         let mut poll = begin();
         while !stop.load(Relaxed) {
             if poll() == 0 {
-                vectors.wait(cpu);
+                vectors.wait(cpu, None);
             }
         }
         poll();

@@ -1,4 +1,5 @@
-//! The bridge between two cards with a tester: every frame is accounted for, the wire bounds what arrives, and CPUs add up under
+//! The bridge between two cards with a tester: every frame is accounted for, the wire bounds what arrives, and CPUs add
+//! up under
 //! `mpsafe` and not under `generic`.
 
 use std::sync::Arc;
@@ -43,8 +44,8 @@ fn large_frames_arrive_at_the_rate_of_the_wire() {
     }
 }
 
-/// Under twice its capacity every bridge drops frames, each for a reason: where the card's ring is full, and under `generic`,
-/// whose handler drains the ring, where the soft interrupt's queue is.
+/// Under twice its capacity every bridge drops frames, each for a reason: where the card's ring is full, and under
+/// `generic`, whose handler drains the ring, where the soft interrupt's queue is.
 #[test]
 fn every_frame_is_delivered_or_dropped_for_a_reason() {
     for (load, cpus, rate) in

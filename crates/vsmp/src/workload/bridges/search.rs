@@ -1,9 +1,9 @@
 //! The throughput of RFC 2544, section 26.1: the highest rate at which a trial loses no frame, by bisection.
 //!
-//! The RFC's trials last 60 seconds, in which a ring of 256 frames holds nothing up: a bridge that is too slow by a thousandth
-//! loses frames. Trials here last some milliseconds of virtual time, and the rings of eight queues would hold all that such a
-//! bridge falls behind in them. So a trial also fails if more frames wait at the end of the load than at half of its time: a
-//! longer one would lose them.
+//! The RFC's trials last 60 seconds, in which a ring of 256 frames holds nothing up: a bridge that is too slow by a
+//! thousandth loses frames. Trials here last some milliseconds of virtual time, and the rings of eight queues would
+//! hold all that such a bridge falls behind in them. So a trial also fails if more frames wait at the end of the load
+//! than at half of its time: a longer one would lose them.
 
 use super::{BridgeTrial, Forwarded};
 use crate::test_card::PORTS;
@@ -28,7 +28,7 @@ impl Forwarded {
     /// Whether it lost nothing, and a longer trial would not either.
     pub fn is_free_of_loss(&self) -> bool {
         let [middle, end] = self.backlog;
-        // Half a thousandth of the frames of a trial is a tenth of the search's precision in half of it.
+        // A quarter of a percent of the frames of half a trial: half of the search's precision.
         let play = PLAY.max(self.offered() / 800);
         self.dropped() == 0 && self.offered() == self.delivered() && end <= middle + play
     }
@@ -63,22 +63,18 @@ impl BridgeTrial {
             return Ok(Throughput { rate: both(high), trial: first, trials: 1 });
         }
         let (mut found, mut trials) = (None, 1);
-        // A bridge cannot forward more for long than it forwarded when it was overloaded, unless overload makes it slower.
-        let mut next = (first.rate() / PORTS as f64).max(1.0) as u64;
-        while (high - low) as f64 > RESOLUTION * high as f64 && high > 1 {
-            let trial = at(next)?;
+        // A bridge forwards about as much as it did when it was overloaded, unless overload makes it slower.
+        let guess = (first.rate() / PORTS as f64) as u64;
+        let mut guesses = [guess, guess + guess / 50, guess - guess / 50].into_iter();
+        while (high - low) as f64 > RESOLUTION * high as f64 && high - low > 1 {
+            let rate = guesses.find(|rate| (low + 1..high).contains(rate)).unwrap_or(low.midpoint(high));
+            let trial = at(rate)?;
             trials += 1;
             if trial.is_free_of_loss() {
-                (low, found) = (next, Some(trial));
+                (low, found) = (rate, Some(trial));
             } else {
-                high = next;
+                high = rate;
             }
-            // Near the first guess at first, then in the middle.
-            next = match trials {
-                2 if low > 0 => (low + low / 50).min(high - 1).max(low),
-                2 | 3 if low == 0 => high - high / 50,
-                _ => low.midpoint(high),
-            };
         }
         match found {
             Some(trial) => Ok(Throughput { rate: both(low), trial, trials }),

@@ -1,4 +1,5 @@
-//! The name of the bridge's workload on the command line and in the papers' data files: `bridge`, and words joined to it.
+//! The name of the bridge's workload on the command line and in the papers' data files: `bridge`, and words joined to
+//! it.
 
 use std::fmt;
 use std::str::FromStr;
