@@ -4,8 +4,9 @@
 //!   Architecture files contain exclusion and hand-off (ARCHITECTURE.md).
 //! * No wire offset under `crates/stack/src`: no slice of bytes by literal bounds, and no number read from or written
 //!   to bytes in network order. Fields are read by `wire`, and by the protocol crates.
-//! * Under `crates/stack/src`, only `charge.rs` reports plain work and plain memory to the platform, and each of its
-//!   functions first tests whether the platform charges: the needs of a simulator cost nothing on a real machine.
+//! * Under `crates/stack/src` and `crates/switch/src`, only `charge.rs` reports plain work and plain memory to the
+//!   platform, and each of its functions first tests whether the platform charges: the needs of a simulator cost
+//!   nothing on a real machine.
 //! * Where a function of a crate that waits for locks keeps a guard, it takes the next lock with `lock_after`, not with
 //!   `lock` (`rules/nested_locks.rs`).
 //! * A counter or a drop reason that is declared is counted somewhere in a `src` directory.
@@ -74,6 +75,9 @@ pub fn check() -> Result<(), String> {
         let (path, text) = (file.display().to_string(), read(&file)?);
         broken.extend(wire_offsets(&path, &text));
         broken.extend(charges(&path, &text));
+    }
+    for file in sources(&root.join("crates/switch/src"))?.into_iter().filter(|file| !file.ends_with("tests.rs")) {
+        broken.extend(charges(&file.display().to_string(), &read(&file)?));
     }
     for file in sources(&root.join("crates"))?.into_iter().filter(|file| takes_locks(&root, file)) {
         broken.extend(nested_locks::nested_locks(&file.display().to_string(), &read(&file)?));

@@ -21,7 +21,7 @@ use crate::failure::Failure;
 ///
 /// A server sends as much as it can by several network cards on many connections, as in Willmann, Rixner and Cox
 /// (2006); or messages arrive from a driver in memory, as in Schmidt and Suda (1995); or each CPU carries packets of a few
-/// connections, as in Nahum et al. (1994).
+/// connections, as in Nahum et al. (1994); or a bridge forwards frames between two cards, as in Nakahara et al. (2015).
 /// The results are printed twice: for Heddle as it is, and with the footprint and the habits of the kernel that the
 /// machine ran.
 #[derive(ClapArgs)]
@@ -31,7 +31,8 @@ pub struct Args {
     #[arg(long, value_name = "NAME", default_value = "opteron-275")]
     machine: String,
     /// The workload: `senders`; the messages of Schmidt and Suda, `messages` and `messages+xdr`; or the packets of Nahum et al.,
-    /// `packets-receive` and `packets-send`, with `+udp`, `+checksum`, `+tickets`, `+each` (a connection for each CPU) and others
+    /// `packets-receive` and `packets-send`, with `+udp`, `+checksum`, `+tickets`, `+each` (a connection for each CPU) and others;
+    /// or the bridge of Nakahara et al., `bridge`, with `+generic`, `+rcu`, `+bytes=N`, `+flows=N`, `+work=N`, `+rate=N`
     #[arg(long, value_name = "NAME", default_value = "senders")]
     workload: Workload,
     /// Number of its CPUs to use; to the results of several numbers, the scalability law is fitted [default: all]
@@ -232,6 +233,12 @@ impl Args {
             ..Simulation::new(preset.clone(), arch, usize::from(cpus), connections as usize)
         };
         let mut simulations = Vec::new();
+        // A bridge has neither architecture nor connections.
+        if let Workload::Bridge(load) = self.workload {
+            let flows = load.flows as u32;
+            simulations.extend(counts.iter().map(|&cpus| one(cpus, flows, Subject(None))));
+            return simulations;
+        }
         for &cpus in counts {
             for &load in &self.conns {
                 simulations.extend(self.arch.iter().map(|&arch| one(cpus, load, arch)));

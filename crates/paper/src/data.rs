@@ -57,9 +57,12 @@ pub struct Subject {
     pub simulated: Option<String>,
     /// The corresponding architecture on this host.
     pub host: Option<String>,
-    /// What runs on the simulated machine; empty: bulk data is sent.
+    /// What runs on the simulated machine; empty: bulk data is sent. Where a figure's loads are frame sizes, a word for
+    /// the size is added ([`Figure::workload`]).
     #[serde(default)]
     pub workload: String,
+    /// Processors of the simulated machine that it uses, where loads are frame sizes; all of them if not stated.
+    pub processors: Option<u32>,
     /// The class of the lock that all connections, or those of a group, share.
     pub lock: Option<String>,
     /// Connection groups.
@@ -73,8 +76,10 @@ pub struct Subject {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Metric {
-    /// Payload delivered, in megabits a second.
+    /// Payload delivered, in megabits a second; of a bridge whole frames.
     Throughput,
+    /// Frames forwarded, in thousands a second.
+    Frames,
     /// Acquisitions of a subject's shared lock whose first try fails, in percent.
     Failures,
     /// Cache misses for each kilobyte of payload.
@@ -104,6 +109,7 @@ impl Metric {
     pub fn value(self, subject: &Subject) -> Option<String> {
         Some(match self {
             Metric::Throughput | Metric::SpeedUp => "throughput_mbps".to_owned(),
+            Metric::Frames => "frames_kfps".to_owned(),
             Metric::VoluntarySwitches => "voluntary_switches".to_owned(),
             Metric::InvoluntarySwitches => "involuntary_switches".to_owned(),
             Metric::LockTime => "lock_ms".to_owned(),
@@ -121,6 +127,7 @@ impl Metric {
     pub fn label(self) -> &'static str {
         match self {
             Metric::Throughput => "Mb/s",
+            Metric::Frames => "kilo frames/s",
             Metric::Failures => "% of acquisitions that do not succeed immediately",
             Metric::Misses => "L2 misses/KB",
             Metric::MissesOutsideScheduler => "misses/KB outside the scheduler",
@@ -139,6 +146,7 @@ impl Metric {
     pub fn unit(self) -> &'static str {
         match self {
             Metric::Throughput => "Mb/s",
+            Metric::Frames => "kfps",
             Metric::Failures | Metric::OutOfOrder | Metric::Inversions | Metric::Waiting => "%",
             Metric::Misses | Metric::MissesOutsideScheduler => "misses/KB",
             Metric::Scheduler => "cycles/KB",
@@ -160,12 +168,18 @@ pub enum Axis {
     Groups,
     /// Processors, with the figure's `connections`; a line for each subject. Loads are processors then.
     Processors,
+    /// Bytes of a frame; a line for each subject, which states its processors.
+    FrameBytes,
 }
 
 impl Axis {
     /// What the loads of a figure are.
     pub fn loads(self) -> &'static str {
-        if self == Axis::Processors { "processors" } else { "connections" }
+        match self {
+            Axis::Processors => "processors",
+            Axis::FrameBytes => "bytes",
+            Axis::Connections | Axis::Groups => "connections",
+        }
     }
 }
 
@@ -190,12 +204,15 @@ pub struct Figure {
     /// Names of the subjects that it shows.
     #[serde(default)]
     pub subjects: Vec<String>,
-    /// Loads of a quick run, and of every claim: numbers of connections, or of processors ([`Axis::Processors`]).
+    /// Loads of a quick run, and of every claim: numbers of connections, or what the axis says.
     #[serde(default)]
     pub loads: Vec<u32>,
     /// Loads of a full run, if there are more.
     #[serde(default)]
     full: Vec<u32>,
+    /// Numbers of `rows` to which the simulated machine was fitted, as `SUBJECT @ LOAD`.
+    #[serde(default)]
+    fitted: Vec<String>,
     /// Numbers that the paper gives.
     #[serde(default, rename = "value")]
     values: Vec<PaperValue>,
@@ -436,6 +453,9 @@ impl Figure {
         if self.metric.is_some() && (self.loads.is_empty() || self.subjects.is_empty()) {
             return wrong("it runs, but without subjects or loads".to_owned());
         }
+        if let Some(unknown) = self.fitted.iter().find(|name| !self.is_cell(name)) {
+            return wrong(format!("nothing was fitted to `{unknown}`, which is in no row"));
+        }
         if let Some((name, row)) = self.rows.iter().find(|(_, row)| row.len() != self.loads.len()) {
             return wrong(format!("the row of {name} has {} numbers for {} loads", row.len(), self.loads.len()));
         }
@@ -452,12 +472,22 @@ impl Figure {
         }
     }
 
+    /// Whether it is a number of a row, as `SUBJECT @ LOAD`.
+    fn is_cell(&self, name: &str) -> bool {
+        let cell = |(subject, load): (&str, &str)| {
+            self.rows.contains_key(subject) && load.parse().is_ok_and(|load| self.loads.contains(&load))
+        };
+        name.split_once(" @ ").is_some_and(cell)
+    }
+
     /// The numbers that the paper gives, each with its place.
     pub fn values(&self) -> Vec<PaperValue> {
         let cells = self.rows.iter().flat_map(|(subject, row)| {
             self.loads.iter().zip(row).map(|(&at, &is)| {
                 let (subject, place) = (subject.clone(), self.title.split(':').next().unwrap_or_default().to_owned());
-                PaperValue { subject, at, is, place, derived: false, fitted: None }
+                // Without a list the preset's points say so.
+                let fitted = (!self.fitted.is_empty()).then(|| self.fitted.contains(&format!("{subject} @ {at}")));
+                PaperValue { subject, at, is, place, derived: false, fitted }
             })
         });
         self.values.iter().cloned().chain(cells).collect()
@@ -468,9 +498,21 @@ impl Figure {
         if full && !self.full.is_empty() { &self.full } else { &self.loads }
     }
 
-    /// Connections and processors of a load, on a machine with so many processors.
-    pub fn point(&self, load: u32, all: u32) -> (u32, u32) {
-        if self.axis == Axis::Processors { (self.connections, load) } else { (load, all) }
+    /// Connections and processors of a subject at a load, on a machine with so many processors. A bridge has no connection.
+    pub fn point(&self, subject: &Subject, load: u32, all: u32) -> (u32, u32) {
+        match self.axis {
+            Axis::Processors => (self.connections, load),
+            Axis::FrameBytes => (0, subject.processors.unwrap_or(all)),
+            Axis::Connections | Axis::Groups => (load, all),
+        }
+    }
+
+    /// What a subject runs at a load.
+    pub fn workload(&self, subject: &Subject, load: u32) -> String {
+        match self.axis {
+            Axis::FrameBytes => format!("{}+bytes={load}", subject.workload),
+            _ => subject.workload.clone(),
+        }
     }
 
     /// Why it does not run there; `None` if it does.

@@ -52,7 +52,7 @@ pub struct FigureFindings<'a> {
 pub struct Row<'a> {
     /// By its name in the paper.
     pub subject: &'a str,
-    /// Connections, or processors where the figure's axis has those.
+    /// Connections, or what the figure's axis says.
     pub connections: u32,
     /// Groups of the subject.
     pub groups: Option<u32>,
@@ -151,13 +151,11 @@ impl<'a> View<'a> {
     }
 
     fn measured(&self, subject: &str, load: u32) -> Vec<(u64, f64, bool)> {
-        let workload = self.paper.subject(subject).map_or("", |subject| subject.workload.as_str());
-        let (connections, processors) = self.figure.point(load, self.processors.unwrap_or(0));
-        let subject = self.paper.subject(subject);
-        let arch = subject.and_then(|subject| {
-            if self.on == Place::Vsmp { subject.simulated.as_deref() } else { subject.host.as_deref() }
-        });
-        let name = subject.and_then(|subject| self.metric.value(subject));
+        let Some(subject) = self.paper.subject(subject) else { return Vec::new() };
+        let workload = self.figure.workload(subject, load);
+        let (connections, processors) = self.figure.point(subject, load, self.processors.unwrap_or(0));
+        let arch = if self.on == Place::Vsmp { subject.simulated.as_deref() } else { subject.host.as_deref() };
+        let name = self.metric.value(subject);
         let own = move |sample: &&&Sample| {
             Some(sample.point.arch.as_str()) == arch
                 && sample.point.connections == connections
@@ -178,9 +176,12 @@ impl<'a> View<'a> {
     }
 
     fn loads(&self) -> BTreeSet<u32> {
-        let processors = self.figure.axis == Axis::Processors;
-        let load = |point: &Point| if processors { point.cpus } else { point.connections };
-        self.samples.iter().map(|sample| load(&sample.point)).collect()
+        let load = |point: &Point| match self.figure.axis {
+            Axis::Processors => Some(point.cpus),
+            Axis::FrameBytes => point.workload.split('+').find_map(|word| word.strip_prefix("bytes=")?.parse().ok()),
+            Axis::Connections | Axis::Groups => Some(point.connections),
+        };
+        self.samples.iter().filter_map(|sample| load(&sample.point)).collect()
     }
 }
 
@@ -307,16 +308,17 @@ pub(crate) mod tests {
                 for seed in 1..=3 {
                     let arch = subject.simulated.clone().unwrap();
                     let arch = if on == Place::Vsmp { arch } else { subject.host.clone().unwrap() };
-                    let (lock, connections) = ("adaptive".to_owned(), value.at);
+                    let (lock, workload) = ("adaptive".to_owned(), figure.workload(subject, value.at));
+                    let (connections, cpus) = figure.point(subject, value.at, 4);
                     let point = Point {
                         on,
                         machine: machine.clone(),
                         arch,
                         connections,
-                        cpus: 4,
+                        cpus,
                         lock,
                         slice_ms: 0,
-                        workload: String::new(),
+                        workload,
                         seed,
                     };
                     let number = value.is * (1.0 + 0.001 * (seed as f64 - 2.0));
@@ -361,6 +363,27 @@ pub(crate) mod tests {
         assert_eq!(verdict(&findings, "W20", Place::Vsmp), Verdict::NotMeasured);
         let count = findings.count(Place::Vsmp);
         assert_eq!(count.get(&Verdict::DoesNotHold), None, "{count:?}");
+        let bridge = papers.iter().find(|paper| paper.id == "netbsd").unwrap();
+        let samples = made(bridge, Place::Vsmp);
+        let findings = Findings::of(bridge, &samples, &Probe::start().finish());
+        assert_eq!(findings.count(Place::Vsmp), BTreeMap::from([(Verdict::Holds, bridge.claims.len())]));
+    }
+
+    /// Frame sizes: a subject has its own processors, its workload has the size, and the table says which cells were fitted.
+    #[test]
+    fn a_table_over_frame_sizes_has_the_points_of_its_cells() {
+        let papers = Paper::all();
+        let bridge = papers.iter().find(|paper| paper.id == "netbsd").unwrap();
+        let samples = made(bridge, Place::Vsmp);
+        let findings = Findings::of(bridge, &samples, &Probe::start().finish());
+        let row = |figure: usize, subject: &str, at| {
+            let mut rows = findings.figures[figure].rows.iter();
+            rows.find(|row| row.subject == subject && row.connections == at).unwrap()
+        };
+        let (fitted, held_out) = (row(0, "2 cores", 74), row(0, "4 cores", 74));
+        assert_eq!((fitted.paper, fitted.fitted), (Some(527.7), Some(true)));
+        assert_eq!((held_out.paper, held_out.fitted), (Some(705.4), Some(false)));
+        assert!(row(1, "8 cores", 1518).error_percent().unwrap().abs() < 1e-9);
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub struct Point {
     pub machine: String,
     /// The architecture, by its name on the command line, or the papers' UP.
     pub arch: String,
-    /// Connections, unless the workload says how many (`+each`: one for each CPU).
+    /// Connections, unless the workload says how many (`+each`: one for each CPU); a bridge has none.
     pub connections: u32,
     /// CPUs, and threads of the application.
     pub cpus: u32,
@@ -62,7 +62,9 @@ impl fmt::Display for Point {
         let count = if self.on == Place::Vsmp { "seed" } else { "round" };
         let workload =
             if self.workload.is_empty() { String::new() } else { format!(", {} on {}", self.workload, self.cpus) };
-        write!(f, "{}{workload}, {} connections, {count} {}", self.arch, self.connections, self.seed)
+        let connections =
+            if self.connections == 0 { String::new() } else { format!(", {} connections", self.connections) };
+        write!(f, "{}{workload}{connections}, {count} {}", self.arch, self.seed)
     }
 }
 

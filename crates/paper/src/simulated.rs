@@ -13,6 +13,7 @@ use serde_json::json;
 use vsmp::Preset;
 use vsmp::preset::Kernel;
 use vsmp::simulation::{Simulation, Workload};
+use vsmp::workload::bridges::{BridgeTrial, Throughput};
 use vsmp::workload::measured::Measured;
 use vsmp::workload::messages;
 use vsmp::workload::packets::{Carried, Packets};
@@ -29,6 +30,13 @@ const UNIPROCESSOR: &str = "uniprocessor";
 pub fn measure(point: &Point) -> Result<Sample, String> {
     let (probe, began) = (Probe::start(), Instant::now());
     let simulation = simulation(point)?;
+    if let Some(trial) = simulation.bridge(Kernel::OfThePaper, point.seed) {
+        let found = caught(|| trial.throughput())??;
+        let mut sample = Sample::now(point.clone(), began.elapsed().as_secs_f64(), probe.finish());
+        fill(&mut sample, &simulation, &found.trial.clone().measured(trial.load.bytes));
+        fill_bridge(&mut sample, &trial, &found);
+        return Ok(sample);
+    }
     let carried = match simulation.packets(Kernel::OfThePaper, point.seed) {
         Some(packets) => Some((caught(|| packets.simulate())?, packets)),
         None => None,
@@ -51,13 +59,15 @@ pub fn measure(point: &Point) -> Result<Sample, String> {
 /// The simulation that a point describes.
 fn simulation(point: &Point) -> Result<Simulation, String> {
     let preset = Preset::named(&point.machine).map_err(|error| error.to_string())?;
-    let arch = match point.arch.as_str() {
-        UNIPROCESSOR => None,
-        name => Some(name.parse().map_err(|error| format!("{error}"))?),
-    };
     let workload = match point.workload.as_str() {
         "" => Workload::Senders,
         name => name.parse()?,
+    };
+    let arch = match (point.arch.as_str(), workload) {
+        (UNIPROCESSOR, _) => None,
+        // In the place of an architecture a bridge has its exclusion, which is also a word of its workload.
+        (name, Workload::Bridge(load)) if name == load.exclusion.name() => None,
+        (name, _) => Some(name.parse().map_err(|error| format!("{error}"))?),
     };
     let simulation =
         Simulation { workload, ..Simulation::new(preset, arch, point.cpus as usize, point.connections as usize) };
@@ -94,6 +104,22 @@ fn fill_packets(sample: &mut Sample, packets: &Packets, carried: &Carried) -> Re
         sample.parameters.insert(name.to_owned(), number);
     }
     Ok(())
+}
+
+/// What the tables of Nakahara et al. show.
+fn fill_bridge(sample: &mut Sample, trial: &BridgeTrial, found: &Throughput) {
+    sample.values.insert("frames_kfps".to_owned(), found.rate / 1e3);
+    sample.values.insert("throughput_mbps".to_owned(), found.rate * (8 * trial.load.bytes) as f64 / 1e6);
+    let shares = trial.flows().map(|flows| flows.largest_share());
+    for (name, number) in [
+        ("bytes", json!(trial.load.bytes)),
+        ("flows", json!(trial.load.flows)),
+        ("largest_share_of_a_queue", json!(shares)),
+        ("trials", json!(found.trials)),
+        ("trace", json!(format!("{:016x}", found.trial.trace))),
+    ] {
+        sample.parameters.insert(name.to_owned(), number);
+    }
 }
 
 /// What the figures of Schmidt and Suda show.

@@ -23,6 +23,7 @@ use path::VECTOR_LEN;
 use pktbuf::PktBuf;
 use sync::Platform;
 
+use crate::charge;
 use crate::interrupt::{InterruptController, InterruptKind, InterruptReport};
 use crate::port::{self, BridgePort, Opening, PortReport, Transmitter};
 use crate::port_error::PortError;
@@ -261,11 +262,16 @@ impl<P: Platform> Generic<P> {
                 if count == 0 {
                     break;
                 }
+                if taken == before {
+                    charge::interrupt::<P>();
+                }
+                charge::received::<P>(&self.batch);
                 (taken, left) = (taken + count, left - count);
                 receiver.port.count_received(CPU_0, &self.batch);
                 let room = self.limit - self.input.len();
                 let refused = self.batch.len().saturating_sub(room);
                 self.way_out.counters.count_drops(DropReason::InputQueueFull, refused as u64);
+                charge::queued::<P>(self.batch.len().min(room));
                 self.input.extend(self.batch.drain(..).take(room).map(|frame| (receiver.port.clone(), frame)));
             }
             if taken > before {
@@ -283,6 +289,7 @@ impl<P: Platform> Generic<P> {
     /// Forwards the waiting frames.
     fn software_interrupt(&mut self, now: Time) {
         while let Some((port, frame)) = self.input.pop_front() {
+            charge::queued::<P>(1);
             if port.is_stopping(0) {
                 self.way_out.counters.count_drop(DropReason::InterfaceDown);
                 continue;

@@ -15,6 +15,7 @@
 //! | `port.rs` | a device as a port: transmit queues, references, stopping |
 //! | `configure.rs` | [`Configure`]: the common control plane |
 //! | `tag.rs` | changes a frame's tag as forwarding has decided |
+//! | `charge.rs` | reports the work of a frame to a platform that charges for it |
 //!
 //! All of it is generic over the platform; `models.rs` runs it under model checkers.
 //!
@@ -25,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 mod affinity;
+mod charge;
 mod configure;
 mod generic;
 mod interrupt;

@@ -25,6 +25,7 @@ use observe::{Counters, DropReason, Time};
 use pktbuf::PktBuf;
 use sync::{Atomic, CachePadded, Lock, LockClass, LockKind, Ordering, Platform};
 
+use crate::charge;
 use crate::interrupt::{InterruptController, InterruptKind, InterruptReport, PortVectors};
 use crate::port_error::PortError;
 use crate::tag::retag;
@@ -188,6 +189,7 @@ impl<P: Platform> BridgePort<P> {
     pub(crate) fn transmit(&self, by: Transmitter, frame: PktBuf, flush: bool, counters: &Counters) {
         let side = &self.queues[by.lane % self.queues.len()];
         let bytes = frame.len();
+        charge::transmitted::<P>(1);
         let mut queue = side.queue.lock();
         // The lock may have been waited for.
         let stopping = side.stopping.load(Ordering::Acquire);
@@ -232,6 +234,7 @@ impl<P: Platform> BridgePort<P> {
         counters: &Counters,
     ) {
         let (offered, bytes) = (frames.len(), frames.iter().map(|frame| frame.len()).sum::<usize>());
+        charge::transmitted::<P>(offered);
         queue.transmit_batch(frames);
         let refused = frames.iter().map(|frame| frame.len()).sum::<usize>();
         self.count_sent(by, offered - frames.len(), bytes - refused);

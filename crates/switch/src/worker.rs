@@ -18,6 +18,7 @@ use path::VECTOR_LEN;
 use pktbuf::PktBuf;
 use sync::{DoorbellLike, Platform, SectionReader};
 
+use crate::charge;
 use crate::mpsafe::Mpsafe;
 use crate::port::{BridgePort, SharedStorm};
 use crate::rcu::Rcu;
@@ -165,6 +166,10 @@ impl<P: Platform> BridgeWorker<P> {
             if count == 0 {
                 break;
             }
+            if taken == 0 {
+                charge::interrupt::<P>();
+            }
+            charge::received::<P>(&self.batch);
             (taken, left) = (taken + count, left - count);
             inlet.port.count_received(self.seat.number, &self.batch);
             match &mut self.way {

@@ -37,11 +37,16 @@ use crate::state::Occurs;
 const BESIDE: u64 = 24;
 const SHORTEST: u64 = 60;
 
+/// Cycles that a frame of this many bytes has the wire to itself.
+pub(crate) fn wire_cycles(len: usize, megabits: u64) -> u64 {
+    ((len as u64).max(SHORTEST) + BESIDE) * 8 * machine::cycles(1_000) / megabits
+}
+
 /// Maximum number of frames that the client takes at once.
 const CLIENT_BATCH: usize = 256;
 
 /// Bytes of a sent buffer that the freeing thread accesses.
-const FREED: usize = 64;
+pub(crate) const FREED: usize = 64;
 
 /// A card and its wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -403,9 +408,8 @@ impl TxQueue for Tx {
 
 /// The frame in a buffer of the calling thread, to which the card has written it. `None`: there is no memory, and the
 /// frame is lost.
-fn written(frame: &PktBuf) -> Option<PktBuf> {
-    let mut buffer = PktBuf::from_slice(frame)?;
-    *buffer.meta_mut() = *frame.meta();
+pub(crate) fn written(frame: &[u8]) -> Option<PktBuf> {
+    let buffer = PktBuf::from_slice(frame)?;
     machine::written_by_device(&buffer);
     Some(buffer)
 }
@@ -476,7 +480,12 @@ impl RxQueue for Rx {
         }
         drop(state);
         let before = batch.len();
-        batch.extend(arrived.iter().filter_map(written));
+        let with_meta = |frame: &PktBuf| {
+            let mut buffer = written(frame)?;
+            *buffer.meta_mut() = *frame.meta();
+            Some(buffer)
+        };
+        batch.extend(arrived.iter().filter_map(with_meta));
         machine::outside(|| drop(arrived));
         batch.len() - before
     }

@@ -19,6 +19,7 @@
 //! | `memory/` | addresses ([`Arena`]), directory, caches |
 //! | `platform.rs`, `word.rs` | [`Vsmp`], and its atomics |
 //! | `card.rs`, `capture.rs` | network cards, and the clients at the other end of their wires; their frames as a file |
+//! | `test_card.rs` | network cards whose other end offers frames at a rate, and checks those that come back |
 //! | `memory_driver.rs` | the in-memory driver of Nahum et al., which plays the remote end |
 //! | `costs.rs`, `account.rs`, `ledger.rs` | costs; totals; cycles of each CPU by purpose |
 //! | `timeline.rs` | a stretch of a run, moment by moment |
@@ -46,6 +47,7 @@ pub mod preset;
 mod scheduling;
 pub mod simulation;
 mod state;
+pub mod test_card;
 pub mod timeline;
 mod word;
 pub mod workload;

@@ -15,6 +15,7 @@ use sync::profile::ClassProfile;
 use sync::{LockKind, Object};
 
 use crate::preset::{Kernel, Origin, Point, Preset};
+use crate::workload::bridges::{BridgeLoad, BridgeLoadError, BridgeTrial};
 use crate::workload::measured::Measured;
 use crate::workload::messages::{MEASURED, Messages, WARM_UP};
 use crate::workload::packets::{Packets, SpecError, Traffic};
@@ -36,10 +37,14 @@ pub enum Workload {
     },
     /// [`workload::packets`](crate::workload::packets).
     Packets(Traffic),
+    /// [`workload::bridges`](crate::workload::bridges).
+    Bridge(BridgeLoad),
 }
 
 /// In front of the words for the [`Traffic`] in a workload's name.
 const PACKETS: &str = "packets-";
+/// The same for the [`BridgeLoad`].
+const BRIDGE: &str = "bridge";
 
 impl Display for Workload {
     /// Its name on the command line and in results.
@@ -49,6 +54,7 @@ impl Display for Workload {
             Workload::Messages { presentation: false } => f.write_str("messages"),
             Workload::Messages { presentation: true } => f.write_str("messages+xdr"),
             Workload::Packets(traffic) => write!(f, "{PACKETS}{traffic}"),
+            Workload::Bridge(load) => write!(f, "{BRIDGE}+{load}"),
         }
     }
 }
@@ -61,13 +67,23 @@ impl FromStr for Workload {
             "senders" => Ok(Workload::Senders),
             "messages" => Ok(Workload::Messages { presentation: false }),
             "messages+xdr" => Ok(Workload::Messages { presentation: true }),
-            _ => match name.strip_prefix(PACKETS) {
-                Some(words) => words.parse().map(Workload::Packets).map_err(|error: SpecError| error.to_string()),
-                None => Err(format!(
-                    "no workload is called `{name}`; there are senders, messages, messages+xdr, packets-receive, packets-send"
-                )),
-            },
+            _ => Workload::with_words(name).unwrap_or_else(|| {
+                Err(format!(
+                    "no workload is called `{name}`; there are senders, messages, messages+xdr, packets-receive, packets-send, bridge"
+                ))
+            }),
         }
+    }
+}
+
+impl Workload {
+    /// One whose name has words for its load; `None`: it is none of these.
+    fn with_words(name: &str) -> Option<Result<Workload, String>> {
+        if let Some(words) = name.strip_prefix(PACKETS) {
+            return Some(words.parse().map(Workload::Packets).map_err(|error: SpecError| error.to_string()));
+        }
+        let words = name.strip_prefix(BRIDGE).filter(|words| words.is_empty() || words.starts_with('+'))?;
+        Some(words.parse().map(Workload::Bridge).map_err(|error: BridgeLoadError| error.to_string()))
     }
 }
 
@@ -165,7 +181,7 @@ impl Simulation {
     /// Runs one seed.
     ///
     /// # Panics
-    /// See [`Senders::run`] and [`Machine::run`].
+    /// See [`Senders::run`] and [`Machine::run`]. The bridge has lost a frame that it does not account for, or changed one.
     pub fn run(&self, kernel: Kernel, seed: u64) -> Measured {
         self.run_and_record(kernel, seed, Duration::ZERO)
     }
@@ -182,6 +198,10 @@ impl Simulation {
         if let Some(packets) = self.packets(kernel, seed) {
             return packets.simulate().measured(packets.traffic.warm_up(), packets.cpus);
         }
+        if let Some(trial) = self.bridge(kernel, seed) {
+            let found = trial.throughput().unwrap_or_else(|error| panic!("{error}"));
+            return found.trial.measured(trial.load.bytes);
+        }
         let senders = self.senders(kernel, seed);
         // An architecture for one thread has nothing for a second CPU to do.
         let cpus = if senders.arch.properties().single_thread { 1 } else { senders.cpus };
@@ -197,6 +217,12 @@ impl Simulation {
         let (arch, preset) = (self.arch.unwrap_or_else(uniprocessor), self.preset.clone());
         let Simulation { cpus, connections, ipv6, .. } = *self;
         Some(Packets { arch, cpus, connections, traffic, ipv6, preset, kernel, seed })
+    }
+
+    /// The trials of the bridge with a seed; `None` if the workload is another. Their rate is to be searched.
+    pub fn bridge(&self, kernel: Kernel, seed: u64) -> Option<BridgeTrial> {
+        let Workload::Bridge(load) = self.workload else { return None };
+        Some(BridgeTrial { load, cpus: self.cpus, rate: 1, preset: self.preset.clone(), kernel, seed })
     }
 
     /// Whether the workload can run so.
@@ -235,8 +261,11 @@ impl Simulation {
         Results { simulation: self.clone(), kernel, runs: (1..=self.seeds).map(run).collect() }
     }
 
-    /// The name of the architecture, or of the papers' UP, as on the command line.
+    /// The name of the architecture, or of the papers' UP, as on the command line; of a bridge that of its exclusion.
     pub fn arch_name(&self) -> String {
+        if let Workload::Bridge(load) = self.workload {
+            return load.exclusion.name().to_owned();
+        }
         self.arch.map_or_else(|| "uniprocessor".to_owned(), |arch| arch.to_string())
     }
 }

@@ -1,5 +1,7 @@
 //! Network cards: wire rate, rings, interrupts and their moderation, transmit completions.
 
+mod bridges;
+
 use std::net::IpAddr;
 use std::time::Duration;
 

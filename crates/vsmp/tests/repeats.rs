@@ -9,6 +9,7 @@ use stack::{ALL_ARCHITECTURES, Architecture};
 use sync::LockKind;
 use vsmp::preset::{Kernel, Preset};
 use vsmp::simulation::Simulation;
+use vsmp::workload::bridges::BridgeTrial;
 use vsmp::workload::messages::Messages;
 use vsmp::workload::pair::Pair;
 use vsmp::{Arena, Costs, Machine};
@@ -37,7 +38,7 @@ fn main() {
         run(false, "one", true),
     ];
     for run in &runs {
-        assert_eq!(run.lines().count(), ALL_ARCHITECTURES.len() + 4, "a line for each architecture, and four: {run}");
+        assert_eq!(run.lines().count(), ALL_ARCHITECTURES.len() + 6, "a line for each architecture, and six: {run}");
         assert_eq!(*run, runs[0], "two runs of one build differ");
     }
     println!("test traces_repeat ... ok");
@@ -62,6 +63,14 @@ fn child() {
             Messages { arch, cpus, connections, presentation, preset, kernel, seed, ipv6, lock_kind, counts };
         let (measured, outcome) = Machine::new(cpus, costs).seed(seed).run(move || messages.run());
         println!("messages {:016x} {} bytes", outcome.account.trace, measured.bytes);
+    }
+    // A bridge, and the two seeds of its flows.
+    for seed in [1, 2] {
+        let preset = Preset::named("atom-c2758").expect("it is built in");
+        let load = "mpsafe+ms=2".parse().expect("words of the workload");
+        let trial = BridgeTrial { load, cpus: 4, rate: 400_000, preset, kernel: Kernel::OfThePaper, seed };
+        let forwarded = trial.simulate();
+        println!("bridge {seed} {:016x} {} frames", forwarded.trace, forwarded.delivered());
     }
     // Cards, their clients and the seed.
     for seed in [1, 2] {

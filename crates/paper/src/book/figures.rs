@@ -105,6 +105,7 @@ fn line_chart(findings: &FigureFindings<'_>, metric: Metric, on: Place) -> Optio
         Axis::Groups => "connection groups (logarithmic)",
         Axis::Connections => "connections (logarithmic)",
         Axis::Processors => "processors (logarithmic)",
+        Axis::FrameBytes => "bytes of a frame (logarithmic)",
     };
     let title = title(findings, on);
     let svg = LineChart { x_label, y_label: metric.label(), lines }.render(&title)?;

@@ -5,7 +5,7 @@ use std::fmt::{self, Display};
 use sync::Object;
 use sync::profile::ClassProfile;
 
-use super::{Mean, Results, failed};
+use super::{Mean, Results, Workload, failed};
 use crate::ledger::{PartGroup, SwitchKind};
 use crate::preset::Kernel;
 use crate::workload::measured::Measured;
@@ -17,6 +17,19 @@ type Row = (&'static str, fn(&Measured) -> u64);
 const LISTED: usize = 16;
 
 impl Results {
+    /// What ran; of a bridge also the frames that it forwards without loss.
+    fn heading(&self, f: &mut fmt::Formatter<'_>, what: &str) -> fmt::Result {
+        let Results { simulation, .. } = self;
+        let Workload::Bridge(load) = simulation.workload else {
+            return writeln!(f, "{what}: {}, {} connections", simulation.arch_name(), simulation.connections);
+        };
+        let cpus = self.runs[0].account.cpus.len();
+        writeln!(f, "{what}: {load}, {cpus} of {} CPUs forward", simulation.cpus)?;
+        let title = if load.rate.is_some() { "delivered, kfps" } else { "without loss, kfps" };
+        let kilo_frames = self.mean(|run| run.megabits() * 1e3 / (8 * load.bytes) as f64);
+        writeln!(f, "  {title:<28}{kilo_frames:>18.1}")
+    }
+
     /// The paper's numbers, whether the machine's values were fitted to them, and the error of the model.
     fn lines_of_paper(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(point) = self.point() else { return Ok(()) };
@@ -129,12 +142,12 @@ impl Results {
 
 impl Display for Results {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Results { simulation, kernel, runs } = self;
+        let Results { kernel, runs, .. } = self;
         let what = match kernel {
             Kernel::Heddle => "Heddle as it is",
             Kernel::OfThePaper => "Heddle's exclusion, footprint and habits of the paper's kernel",
         };
-        writeln!(f, "{what}: {}, {} connections", simulation.arch_name(), simulation.connections)?;
+        self.heading(f, what)?;
         writeln!(f, "  {:<28}{:>18.0}", "throughput, Mb/s", self.megabits())?;
         let unsteady = runs.iter().filter(|run| !run.steady).count();
         if unsteady > 0 {

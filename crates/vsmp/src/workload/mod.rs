@@ -1,8 +1,10 @@
 //! Workloads for a machine, on top of the crate `stack`: [`pair`], two stacks on a link in memory; [`senders`], one
-//! stack that sends by several cards, as in Willmann, Rixner and Cox; [`messages`], one stack that receives messages from a
-//! driver in memory, as in Schmidt and Suda; [`packets`], processors that take packets of a few connections from an
-//! in-memory driver, as in Nahum et al.; [`overload`], one stack that receives more than it can process.
+//! stack that sends by several cards, as in Willmann, Rixner and Cox; [`messages`], one stack that receives messages
+//! from a driver in memory, as in Schmidt and Suda; [`packets`], processors that take packets of a few connections from
+//! an in-memory driver, as in Nahum et al.; [`bridges`], the crate `switch` between two gigabit ports, as in Nakahara
+//! et al.; [`overload`], one stack that receives more than it can process.
 
+pub mod bridges;
 pub mod measured;
 pub mod messages;
 pub mod overload;
