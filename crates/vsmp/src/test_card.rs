@@ -1,7 +1,7 @@
 //! A network card with the tester of RFC 2544 at the other end of its wire: it offers frames at a fixed rate, and
 //! checks those that the machine transmits.
 //!
-//! Each receive queue has an interrupt vector, which belongs to a CPU ([`TestCard::set_affinity`]), and whose interrupt
+//! Each receive queue has an interrupt vector, which belongs to a CPU ([`Tester::set_affinity`]), and whose interrupt
 //! wakes the thread that waits on that CPU ([`Vectors`]). The card chooses the queue by the Toeplitz hash of the
 //! frame's flow. The thread that transmits by a queue takes back the frames that the queue has sent, as in the paper of
 //! the bridge, whose transmit vectors are those of the transmitting CPU. So buffers do not move between CPUs.
