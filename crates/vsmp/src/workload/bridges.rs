@@ -6,9 +6,8 @@
 //! CPU that has its vector, as table 2 of the paper says ([`cpu_of`]); that thread polls until its queues are empty.
 //!
 //! A *trial* ([`BridgeTrial`]) offers a number of frames to each port at a rate, and accounts for each: delivered with
-//! the bytes that were sent, lost by the card, or dropped by the bridge with a reason. The search for the throughput is
-//! in
-//! `search.rs`.
+//! the bytes that were sent, lost by the card, or dropped by the bridge with a reason. `search.rs` searches for the
+//! throughput.
 //!
 //! One more CPU measures, and keeps the bridge's house. All of a trial is one machine; each trial has a new one.
 //!
