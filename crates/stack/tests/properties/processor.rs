@@ -160,6 +160,31 @@ fn a_processor_passes_over_a_connection_in_use() {
     }
 }
 
+/// The same for a connection that waits in the processor's queue when a user takes it: the processor goes on with the next one,
+/// and comes back to this one after the release. The user's data leaves by another queue of the device than the processor's.
+#[test]
+fn a_processor_does_not_wait_for_a_connection_that_a_user_has_taken_meanwhile() {
+    for ends in Ends::BOTH_FAMILIES {
+        let mut bench = TwoQueues::new(NAME, ends);
+        let (mut held, mut last) = (bench.connect((1, 1)), bench.connect((0, 1)));
+        let opens = bench.scene.opens();
+        let busy = bench.stop("heddle-bp1", (0, 1));
+        bench.bring(&held.data(b"waits"), 1);
+        bench.scene.close(held.port);
+        let (stack, target) = (bench.stack.clone(), held.socket.target());
+        let writer = bench.scene.spawn(WRITER, move || drop(stack.call(&target, send(b"busy"))));
+        drop(bench.scene.until(|state| state.stopped.contains(WRITER)));
+        bench.bring(&last.data(b"next"), 0);
+        bench.scene.open_port(busy.port);
+        drop(bench.scene.until(|state| state.sleeps("heddle-bp1", &[])));
+        assert_eq!(bench.read(&last), b"next", "the user still has the other one");
+        drop(opens);
+        writer.join();
+        bench.settle();
+        assert_eq!(bench.read(&held), b"waits");
+    }
+}
+
 /// The segment queue is bounded: as much as the largest receive buffer and 64 KiB may be left; segments that exceed it are
 /// dropped and counted, and the connection continues. There is room again for as much as its processor has run.
 #[test]

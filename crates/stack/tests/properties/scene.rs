@@ -58,8 +58,8 @@ pub struct State {
     pub sent: Vec<Sent>,
     /// The device has frames of which it has not been notified.
     pub unflushed: bool,
-    /// Segments to this port stop in the device.
-    closed: Option<u16>,
+    /// Segments to these ports stop in the device.
+    closed: BTreeSet<u16>,
     /// The device panics when it is next notified of frames.
     panics: bool,
 }
@@ -152,9 +152,9 @@ impl Scene {
         state
     }
 
-    /// From now on the first thread that sends to `port` stops in the device, with all the locks that it holds.
+    /// From now on a thread that sends to `port` stops in the device, with all the locks that it holds.
     pub fn close(&self, port: u16) {
-        self.change(|state| state.closed = Some(port));
+        self.change(|state| _ = state.closed.insert(port));
     }
 
     /// The device panics when it is next notified of frames.
@@ -165,7 +165,12 @@ impl Scene {
 
     /// Threads that are stopped in the device continue.
     pub fn open(&self) {
-        self.change(|state| state.closed = None);
+        self.change(|state| state.closed.clear());
+    }
+
+    /// A thread that is stopped because it sends to `port` continues.
+    pub fn open_port(&self, port: u16) {
+        self.change(|state| _ = state.closed.remove(&port));
     }
 
     /// A guard that opens the device again when it is dropped, also when a test fails: a thread that is stopped there
@@ -241,9 +246,9 @@ pub fn send(to: u16, len: usize) {
         state.sent.push(Sent { to, len, by: by.to_owned(), held });
     });
     let Some((scene, name)) = HERE.with(|here| here.borrow().clone()) else { return };
-    if scene.state().closed == Some(to) {
+    if scene.state().closed.contains(&to) {
         scene.change(|state| state.stopped.extend([name.clone()]));
-        drop(scene.until(|state| state.closed != Some(to)));
+        drop(scene.until(|state| !state.closed.contains(&to)));
         scene.change(|state| state.stopped.retain(|stopped| *stopped != name));
     }
 }

@@ -135,13 +135,15 @@ impl TwoQueues {
     }
 
     /// A thread of the architecture's own is stopped in the device, while it processes a segment of a connection of its own
-    /// with a flow of this queue and CPU.
-    pub fn stop(&mut self, thread: &str, on: (usize, usize)) {
+    /// with a flow of this queue and CPU. Returns that connection.
+    pub fn stop(&mut self, thread: &str, on: (usize, usize)) -> Connection {
         let mut busy = self.connect_from(on, 30_000);
         self.scene.close(busy.port);
         self.bring(&fin(&mut busy), on.0);
         let state = self.scene.until(|state| !state.stopped.is_empty());
         assert!(state.stopped.contains(thread), "{:?}", *state);
+        drop(state);
+        busy
     }
 }
 
