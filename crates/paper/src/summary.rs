@@ -2,7 +2,7 @@
 //! and the host.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use crate::claim::Verdict;
 use crate::data::Paper;
@@ -13,7 +13,7 @@ use crate::point::{Place, Sample};
 pub fn markdown(papers: &[Paper], samples: &[Sample], host: &lab::machine::Machine) -> String {
     let mut page = String::from(OPENING);
     let findings: Vec<Findings<'_>> = papers.iter().map(|paper| Findings::of(paper, samples, host)).collect();
-    let _ = writeln!(page, "{}\n", origin(samples));
+    page.push_str(&origin(samples));
     for (paper, findings) in papers.iter().zip(&findings) {
         let _ = writeln!(page, "## {}\n\n{}. *{}*. {}.\n", paper.id, paper.authors, paper.title, paper.published);
         for on in Place::ALL {
@@ -24,6 +24,7 @@ pub fn markdown(papers: &[Paper], samples: &[Sample], host: &lab::machine::Machi
                 counted(&findings.count(on))
             );
         }
+        page.push_str(&origin_on_machine(paper, samples));
         page.push_str("\n| | claim | figure | simulated machine | host |\n|---|---|---|---|---|\n");
         for figure in &findings.figures {
             for claim in &figure.claims {
@@ -47,39 +48,51 @@ number of the paper's machine, which another machine need not have.
 
 ";
 
-/// The origin of the verdicts.
+/// The origin of the verdicts on the host, for which all papers share one store.
 fn origin(samples: &[Sample]) -> String {
-    let Some(last) = samples.iter().max_by_key(|sample| &sample.finished_at) else {
-        return "Nothing has been measured.".to_owned();
-    };
-    let count = |on: Place| samples.iter().filter(|sample| sample.point.on == on).count();
-    let seeds = |on: Place| {
-        let own = samples.iter().filter(move |sample| sample.point.on == on);
-        own.map(|sample| sample.point.seed).max().unwrap_or(0)
-    };
-    let mut text = format!(
-        "Commit {}, last sample {}: {} points of simulated machines with up to {} seeds",
-        last.commit,
-        last.finished_at,
-        count(Place::Vsmp),
-        seeds(Place::Vsmp)
-    );
-    if count(Place::Host) > 0 {
-        let (points, rounds) = (count(Place::Host), seeds(Place::Host));
+    if samples.is_empty() {
+        return "Nothing has been measured.\n\n".to_owned();
+    }
+    let on_host = samples.iter().filter(|sample| sample.point.on == Place::Host);
+    let Some(counts) = Counts::of(on_host.clone()) else { return String::new() };
+    let Some(host) = on_host.map(|sample| &sample.host).next() else { return String::new() };
+    let mut text = format!("On the host ({}, {} CPUs): {counts}", host.cpu_model, host.cores);
+    if let Some((least, most)) = busy_loads(samples) {
         let _ = write!(
             text,
-            ", {points} of the host ({}, {} CPUs) in {rounds} rounds",
-            last.host.cpu_model, last.host.cores
+            "; it was busy with other work (load {least:.1} to {most:.1}), so its verdicts are unreliable"
         );
-        let busy = busy_loads(samples);
-        if let Some((least, most)) = busy {
-            let _ = write!(
-                text,
-                "; the host was busy with other work (load {least:.1} to {most:.1}), so its verdicts are unreliable"
-            );
-        }
     }
-    text + "."
+    text + ".\n\n"
+}
+
+/// The origin of the verdicts on a paper's simulated machine.
+fn origin_on_machine(paper: &Paper, samples: &[Sample]) -> String {
+    let own = samples.iter().filter(|sample| sample.point.on == Place::Vsmp && sample.point.machine == paper.machine);
+    Counts::of(own).map_or_else(String::new, |counts| format!("Simulated: {counts}.  \n"))
+}
+
+/// Samples of one place: how many, of how many seeds or rounds, of which commit.
+struct Counts<'a> {
+    points: usize,
+    seeds: u64,
+    last: &'a Sample,
+}
+
+impl<'a> Counts<'a> {
+    fn of(samples: impl Iterator<Item = &'a Sample> + Clone) -> Option<Counts<'a>> {
+        let last = samples.clone().max_by_key(|sample| &sample.finished_at)?;
+        let seeds = samples.clone().map(|sample| sample.point.seed).max()?;
+        Some(Counts { points: samples.count(), seeds, last })
+    }
+}
+
+impl fmt::Display for Counts<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Counts { points, seeds, last } = self;
+        let each = if last.point.on == Place::Vsmp { "seeds" } else { "rounds" };
+        write!(f, "{points} points, up to {seeds} {each}, commit {}, last {}", last.commit, last.finished_at)
+    }
 }
 
 /// Least and greatest load of the host beside its samples, if it was busy at any of them.
