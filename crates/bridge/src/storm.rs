@@ -77,7 +77,7 @@ impl StormRate {
 
 /// The storm control of one receiving port; see the head of the file.
 pub trait StormControl {
-    /// Whether a frame of this kind, whose rate is limited to `rate`, may pass at `now`.
+    /// Whether a frame of this kind may pass at `now`, if their rate is limited to `rate`.
     fn admit(&mut self, kind: FloodKind, rate: StormRate, now: Time) -> bool;
 }
 

@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(
             (bridge.host.len(), bridge.simulated.len()),
             (0, (5 * 11 + 1) * 3),
-            "nothing of it runs there, either"
+            "all cells of a table and one step of interrupts, on the simulated machine alone"
         );
     }
 

@@ -77,7 +77,7 @@ impl FromStr for Workload {
 }
 
 impl Workload {
-    /// One whose name has words for its load; `None`: it is none of these.
+    /// A workload with words for its load in its name; `None`: it is none of these.
     fn with_words(name: &str) -> Option<Result<Workload, String>> {
         if let Some(words) = name.strip_prefix(PACKETS) {
             return Some(words.parse().map(Workload::Packets).map_err(|error: SpecError| error.to_string()));

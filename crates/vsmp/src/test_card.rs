@@ -1,10 +1,10 @@
 //! A network card with the tester of RFC 2544 at the other end of its wire: it offers frames at a fixed rate, and
 //! checks those that the machine transmits.
 //!
-//! Each receive queue has an interrupt vector, which belongs to a CPU ([`Tester::set_affinity`]), and whose interrupt
+//! Each receive queue has an interrupt vector, which belongs to a CPU ([`Tester::set_affinity`]). Its interrupt
 //! wakes the thread that waits on that CPU ([`Vectors`]). The card chooses the queue by the Toeplitz hash of the
 //! frame's flow. The thread that transmits by a queue takes back the frames that the queue has sent, as in the paper of
-//! the bridge, whose transmit vectors are those of the transmitting CPU. So buffers do not move between CPUs.
+//! the bridge, where transmit vectors are those of the transmitting CPU. So buffers do not move between CPUs.
 //!
 //! A frame has the number of its port and its own number in its payload. The tester at the other port computes the
 //! bytes that it must have, and compares all of them ([`Totals`]). Frames of a flow must arrive in order.
@@ -29,6 +29,7 @@ use wire::{ipv4, protocol, rss, udp};
 
 use crate::card::{CardConfig, FREED, wire_cycles, written};
 use crate::machine;
+use crate::order::Generator;
 use crate::state::Occurs;
 
 /// Bytes of the frame check sequence, which a frame's length includes in RFC 2544, but not in memory.
@@ -54,7 +55,7 @@ impl Flows {
     /// their ports, and so their queues. Frame n belongs to flow n modulo their number.
     pub fn new(port: usize, flows: usize, bytes: usize, queues: usize, seed: u64) -> Flows {
         let rss = Rss::new(&rss::MICROSOFT_KEY, queues);
-        let mut random = Drawn(seed.wrapping_mul(2).wrapping_add(port as u64 + 1));
+        let mut random = Generator::new(seed.wrapping_mul(2).wrapping_add(port as u64 + 1));
         let one = |_| {
             let ports = [random.draw(), random.draw()].map(|number| 1024 + (number % 60_000) as u16);
             let frame = template(port, ports, bytes - FCS);
@@ -116,18 +117,6 @@ fn template(port: usize, [src_port, dst_port]: [u16; 2], len: usize) -> Vec<u8> 
     let headers = link.into_iter().chain(internet).chain(transport);
     frame.iter_mut().zip(headers).for_each(|(byte, header)| *byte = header);
     frame
-}
-
-/// Numbers from a seed (splitmix64).
-struct Drawn(u64);
-
-impl Drawn {
-    fn draw(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
 }
 
 /// What became of frames, as one card and its tester have seen it.

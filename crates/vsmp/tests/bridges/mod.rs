@@ -45,7 +45,7 @@ fn large_frames_arrive_at_the_rate_of_the_wire() {
 }
 
 /// Under twice its capacity every bridge drops frames, each for a reason: where the card's ring is full, and under
-/// `generic`, whose handler drains the ring, where the soft interrupt's queue is.
+/// `generic`, with a handler that drains the ring, where the soft interrupt's queue is.
 #[test]
 fn every_frame_is_delivered_or_dropped_for_a_reason() {
     for (load, cpus, rate) in
