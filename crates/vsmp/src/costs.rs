@@ -10,6 +10,9 @@ use sync::{Object, Step, ThreadClass};
 pub struct Costs {
     /// Clock of the CPUs, in megahertz.
     pub megahertz: u64,
+    /// The clock of each CPU on a machine of several, in percent of [`Costs::megahertz`]: caches, memory and power that
+    /// they share slow all of them down.
+    pub together: u64,
     /// CPUs that share a socket: transfers between their caches are near.
     pub cpus_per_socket: usize,
     /// Plain work, by [`Step`].
@@ -24,12 +27,17 @@ pub struct Costs {
     pub far: u64,
     /// A write to a line that other caches have, too.
     pub upgrade: u64,
+    /// The cost of a line of plain memory that follows another one in the same access, in percent of its cost alone, 0 to
+    /// 100: a processor fetches such lines while it works on the first.
+    pub following: u64,
     /// One turn of a spin loop.
     pub relax: u64,
     /// Entering the kernel and leaving it.
     pub system_call: u64,
     /// Waking a thread.
     pub wake: u64,
+    /// What the thread that wakes another pays in addition if that one gets an idle CPU: an interrupt to it.
+    pub wake_idle: u64,
     /// A change of threads on a CPU.
     pub switch: u64,
     /// Lines of the thread that a wake-up accesses, and lines that a switch of threads accesses.
@@ -90,6 +98,7 @@ impl Costs {
     pub fn opteron_275() -> Costs {
         Costs {
             megahertz: 2200,
+            together: 100,
             cpus_per_socket: 2,
             // Batch, frame, event, emit, call, message, timer, poll, application.
             work: [100, 1700, 1500, 2600, 900, 300, 300, 800, 1000],
@@ -98,9 +107,11 @@ impl Costs {
             near: 247,
             far: 247,
             upgrade: 150,
+            following: 100,
             relax: 60,
             system_call: 400,
             wake: 2038,
+            wake_idle: 0,
             switch: 2601,
             wake_lines: 7,
             switch_lines: 18,
@@ -114,6 +125,15 @@ impl Costs {
             footprint: Footprint::default(),
             extent: [100; Object::ALL.len()],
         }
+    }
+
+    /// On a machine of so many CPUs: their clock as it is while all of them work ([`Costs::together`]).
+    pub fn on(mut self, cpus: usize) -> Costs {
+        if cpus > 1 {
+            self.megahertz = (self.megahertz * self.together / 100).max(1);
+            self.together = 100;
+        }
+        self
     }
 
     /// Nanoseconds in cycles.

@@ -1,9 +1,9 @@
 //! Machines of the papers, as files in which each value names its origin.
 //!
 //! A preset is a table of values, each `{ value = .., origin = ".." }` with a reason where the origin does not say it.
-//! Origins: *paper* (stated there), *derived* (computed from a paper's figures), *fitted* (to reproduce a paper's
-//! figure), *assumed*. Fitted and assumed values describe the model, not a machine. A missing or an unknown value is an
-//! error: no value has a default.
+//! Origins: *paper* (stated there), *measured* (on the machine itself, by a calibration), *derived* (computed from a
+//! paper's figures), *fitted* (to reproduce a paper's figure, or rates of the machine itself), *assumed*. Fitted and assumed
+//! values describe the model, not a machine. A missing or an unknown value is an error: no value has a default.
 //!
 //! The footprint and the habits belong to the paper's kernel, not to its hardware. A run with [`Kernel::Heddle`] uses
 //! the hardware alone.
@@ -23,9 +23,11 @@ use crate::costs::{Costs, Footprint};
 pub enum Origin {
     /// Stated by a paper.
     Paper,
+    /// Measured on the machine itself.
+    Measured,
     /// Computed from statements of a paper or a data sheet.
     Derived,
-    /// Fitted to reproduce a figure of a paper.
+    /// Fitted to reproduce a figure of a paper, or rates of the machine itself.
     Fitted,
     /// Assumed, without a source.
     Assumed,
@@ -35,6 +37,7 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Origin::Paper => "paper",
+            Origin::Measured => "measured",
             Origin::Derived => "derived",
             Origin::Fitted => "fitted",
             Origin::Assumed => "assumed",
@@ -132,6 +135,19 @@ pub struct Point {
     /// Whether values of the preset were fitted to it. The other points are held out, to validate the model.
     #[serde(default)]
     pub fitted: bool,
+}
+
+/// A value of a machine that was measured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Measured {
+    /// Section and name (`machine.memory`).
+    pub name: String,
+    /// The number.
+    pub number: u64,
+    /// Where it comes from.
+    pub origin: Origin,
+    /// The measurement and its uncertainty, or the reason.
+    pub why: String,
 }
 
 /// Why a preset cannot be read.
@@ -274,6 +290,8 @@ impl Preset {
             near: machine.number("near")?,
             far: machine.number("far")?,
             upgrade: machine.number("upgrade")?,
+            following: machine.number_if_any("following")?.unwrap_or(100).min(100),
+            together: machine.number_if_any("together")?.unwrap_or(100).clamp(1, 100),
             relax: machine.number("relax")?.max(1),
             cache: (machine.number("cache_sets")? as usize, machine.number("cache_ways")? as usize),
             payload_line: machine.number("payload_line")?,
@@ -307,6 +325,61 @@ impl Preset {
         let number = i64::try_from(number).map_err(|_| PresetError(format!("`{name}` cannot be {number}")))?;
         *place = toml::Value::Integer(number);
         Preset::read(file)
+    }
+
+    /// A machine with these values instead of this preset's, and without its points. The values that are left are the
+    /// preset's, as assumed ones.
+    ///
+    /// # Errors
+    /// There is no such value, or a number is out of range.
+    pub fn measured(&self, name: &str, describes: &str, values: &[Measured]) -> Result<Preset, PresetError> {
+        let mut file = self.file.clone();
+        file.remove("point");
+        file.insert("name".to_owned(), name.into());
+        file.insert("describes".to_owned(), describes.into());
+        for Measured { name, number, origin, why } in values {
+            let unknown = || PresetError(format!("no value is called `{name}`"));
+            let (section, key) = name.split_once('.').ok_or_else(unknown)?;
+            let table = file.get_mut(section).and_then(toml::Value::as_table_mut).ok_or_else(unknown)?;
+            let number = i64::try_from(*number).map_err(|_| PresetError(format!("`{name}` cannot be {number}")))?;
+            let mut value = toml::Table::new();
+            value.insert("value".to_owned(), number.into());
+            value.insert("origin".to_owned(), origin.to_string().into());
+            value.insert("why".to_owned(), why.as_str().into());
+            table.insert(key.to_owned(), value.into());
+        }
+        Preset::read(file)
+    }
+
+    /// As a file that [`Preset::parse`] reads.
+    pub fn to_toml(&self) -> String {
+        let quoted = |text: &str| format!("{:?}", text.replace(|letter: char| letter.is_control(), " "));
+        let mut text = format!("name = {}\ndescribes = {}\n", quoted(&self.name), quoted(&self.describes));
+        let mut section = "";
+        for (name, value) in &self.values {
+            let Some((of, key)) = name.split_once('.') else { continue };
+            if of != section {
+                text += &format!("\n[{of}]\n");
+                section = of;
+            }
+            let shown = value.number().map_or_else(|| quoted(&value.text()), |number| number.to_string());
+            text += &format!(
+                "{key} = {{ value = {shown}, origin = \"{}\", why = {} }}\n",
+                value.origin,
+                quoted(&value.why)
+            );
+        }
+        text
+    }
+
+    /// Reads a preset from a file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is not a preset; the message names it.
+    pub fn load(path: &std::path::Path) -> Result<Preset, PresetError> {
+        let named = |error: &dyn fmt::Display| PresetError(format!("{}: {error}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(|error| named(&error))?;
+        Preset::parse(&text).map_err(|error| named(&error))
     }
 
     /// The paper's measurement of an architecture with a number of connections.
@@ -384,6 +457,7 @@ fn habits(mut table: Table<'_>) -> Result<Habits, PresetError> {
 fn schedule(mut table: Table<'_>, costs: &mut Costs) -> Result<(), PresetError> {
     costs.system_call = table.number("system_call")?;
     costs.wake = table.number("wake")?;
+    costs.wake_idle = table.number_if_any("wake_idle")?.unwrap_or(0);
     costs.wake_lines = table.number("wake_lines")? as usize;
     costs.switch = table.number("switch")?;
     costs.switch_lines = table.number("switch_lines")? as usize;

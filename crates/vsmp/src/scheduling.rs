@@ -68,6 +68,9 @@ impl State {
                 self.account.wakes += 1;
                 let (cycles, lines) = (self.costs.wake, self.costs.wake_lines);
                 self.schedule_work(thread, Part::Wake, cycles, lines);
+                if self.idle_cpu(thread).is_some() {
+                    self.spend(Part::Wake, self.costs.wake_idle);
+                }
             }
             self.make_ready(thread, self.clock);
         }

@@ -359,11 +359,11 @@ impl Display for Simulation {
         let Simulation { preset, cpus, seeds, .. } = self;
         let count = |origin| preset.count(origin);
         let (fitted, assumed) = (count(Origin::Fitted), count(Origin::Assumed));
-        let stated = count(Origin::Paper) + count(Origin::Derived);
+        let stated = count(Origin::Paper) + count(Origin::Measured) + count(Origin::Derived);
         writeln!(f, "A model of {}.", preset.describes)?;
         writeln!(
             f,
-            "{cpus} CPUs, {seeds} seeds; values stated or derived {stated}, fitted {fitted}, assumed {assumed}."
+            "{cpus} CPUs, {seeds} seeds; values stated, measured or derived {stated}, fitted {fitted}, assumed {assumed}."
         )
     }
 }

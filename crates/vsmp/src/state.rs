@@ -191,6 +191,7 @@ pub(crate) struct State {
 
 impl State {
     pub(crate) fn new(cpus: usize, costs: Costs, order: Box<dyn Order>, seed: u64) -> State {
+        let costs = costs.on(cpus);
         State {
             memory: Memory::new(cpus, costs.cache),
             costs,
@@ -346,6 +347,12 @@ impl State {
     /// The running thread accesses a line, charged to `part`; the cost has passed when this returns.
     #[inline]
     fn access(&mut self, line: usize, write: bool, part: Part) -> Access {
+        self.access_at(line, write, part, 100)
+    }
+
+    /// The same for so many percent of the cost.
+    #[inline]
+    fn access_at(&mut self, line: usize, write: bool, part: Part, percent: u64) -> Access {
         let (clock, cpus, horizon) = (self.clock, &mut self.cpus, &mut self.horizon);
         let recorder = &mut self.recorder;
         let found = self.memory.access(self.cpu, line, write, |other| {
@@ -353,7 +360,7 @@ impl State {
                 stop_spinning(&mut cpus[other], recorder, clock, horizon);
             }
         });
-        self.spend(part, found.cost(&self.costs, self.cpu));
+        self.spend(part, found.cost(&self.costs, self.cpu) * percent / 100);
         self.account.transfers += u64::from(matches!(found, Access::Transfer(_)));
         found
     }
@@ -408,10 +415,12 @@ impl State {
     }
 
     fn touch_lines(&mut self, object: Object, lines: Range<usize>, write: bool) {
+        let mut percent = 100;
         for line in lines {
             self.account.touches += 1;
-            let missed = self.access(line, write, Part::Miss(object)).is_miss();
+            let missed = self.access_at(line, write, Part::Miss(object), percent).is_miss();
             self.account.object_misses[object as usize] += u64::from(missed);
+            percent = self.costs.following;
         }
     }
 

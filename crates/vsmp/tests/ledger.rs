@@ -36,7 +36,7 @@ fn the_parts_of_every_cpu_sum_to_its_clock(arch: Architecture) {
         [Box::new(TimeOrdered), Box::new(Random::new(5)), Box::new(Delayed::new(Random::new(6), 6, 40, 300))];
     for (order, lock_kind) in orders.into_iter().zip([LockKind::Adaptive, LockKind::SpinPark, LockKind::Mcs]) {
         let time = Duration::from_millis(3);
-        let pair = Pair { arch, cpus: 3, lock_kind, connections: 5, ipv6: false, time };
+        let pair = Pair { cpus: 3, lock_kind, connections: 5, time, ..Pair::new(arch) };
         let (_, outcome) = Machine::new(3, Costs::opteron_275()).order(order).run(move || pair.run());
         check(&outcome.account, 3);
         let clocks = outcome.account.cpus.iter().map(|cpu| cpu.total);
@@ -90,6 +90,34 @@ fn a_charge_is_in_its_part() {
     assert_eq!(of(Part::Spin), relax);
     assert_eq!(account.switch_kinds[SwitchKind::FromIdle as usize], 1, "the first thread");
     assert_eq!((of(Part::IdleExit), of(Part::Switch)), (costs.idle_exit, costs.switch));
+}
+
+/// Lines that follow another one in an access cost a part, and the first of each access all of it.
+#[test]
+fn lines_that_follow_another_cost_less() {
+    let costs = Costs { following: 25, ..Costs::opteron_275() };
+    let ((), outcome) = Machine::new(1, costs.clone()).run(|| {
+        let memory = vec![0_u8; 4096].into_boxed_slice();
+        Vsmp::touch(Object::Message, memory.as_ptr(), 64 * 9, true);
+        Vsmp::touch(Object::Message, memory[2048..].as_ptr(), 1, true);
+    });
+    check(&outcome.account, 1);
+    let lines = outcome.account.object_misses[Object::Message as usize];
+    let cycles = outcome.account.cycles(Part::Miss(Object::Message));
+    assert_eq!(cycles, 2 * costs.memory + (lines - 2) * (costs.memory * 25 / 100), "{lines} lines");
+    assert!(lines >= 10);
+}
+
+/// The clock of several CPUs is slower, by the machine's number; that of one CPU is not.
+#[test]
+fn cpus_that_work_together_are_slower() {
+    let costs = Costs { together: 50, ..Costs::opteron_275() };
+    let nanos = |cpus: usize| {
+        let machine = Machine::new(cpus, costs.clone());
+        machine.run(|| Vsmp::work(Step::Frame, 1000)).1.nanos
+    };
+    let [one, two, three] = [1, 2, 3].map(nanos);
+    assert!(two.abs_diff(2 * one) <= 2 && two == three, "{one}, {two}, {three} ns");
 }
 
 /// A thread that waits for a lock spins while the holder works, and a CPU without a thread idles.

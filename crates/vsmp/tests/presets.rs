@@ -1,7 +1,7 @@
 //! Presets: each value has an origin, nothing is missing or unknown, and the footprint is a total.
 
 use sync::{Object, Platform};
-use vsmp::preset::{Kernel, Origin, Preset};
+use vsmp::preset::{Kernel, Measured, Origin, Preset};
 use vsmp::{Arena, Costs, Footprint, Machine, Vsmp};
 
 #[global_allocator]
@@ -20,6 +20,31 @@ fn every_preset_can_be_read_and_says_where_its_values_come_from() {
         }
     }
     assert!(Preset::named("cray-1").expect_err("not built in").to_string().contains("opteron-275"));
+}
+
+/// A machine that was measured is a file: it reads back as the same machine, with its origins.
+#[test]
+fn a_measured_machine_can_be_written_and_read() {
+    let base = Preset::named("server-64").expect("it is built in");
+    let value = |name: &str, number: u64, why: &str| Measured {
+        name: name.to_owned(),
+        number,
+        origin: Origin::Measured,
+        why: why.to_owned(),
+    };
+    let values =
+        [value("machine.near", 123, "a \"chain\" \\ of lines\nin a row"), value("machine.together", 91, "93 ± 2")];
+    let measured = base.measured("mine", "a machine: mine", &values).expect("both are values");
+    let read = Preset::parse(&measured.to_toml()).unwrap_or_else(|error| panic!("{error}\n{}", measured.to_toml()));
+    assert_eq!((read.name.as_str(), read.describes.as_str()), ("mine", "a machine: mine"));
+    let (near, together) = (read.costs(Kernel::Heddle).near, read.costs(Kernel::Heddle).together);
+    assert_eq!((near, together, read.count(Origin::Measured)), (123, 91, 2));
+    let all = |preset: &Preset| {
+        preset.values().map(|(name, value)| (name.to_owned(), value.text(), value.origin)).collect::<Vec<_>>()
+    };
+    assert_eq!(all(&read), all(&measured));
+    let unknown = base.measured("mine", "a machine", &[value("machine.lunch", 1, "")]).expect_err("no such value");
+    assert_eq!(unknown.to_string(), "`lunch` in [machine] is not a known name");
 }
 
 /// A value without origin, a missing value, and an unknown one are refused by name.

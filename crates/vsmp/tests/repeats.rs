@@ -49,7 +49,7 @@ fn child() {
     for name in ALL_ARCHITECTURES {
         let arch: Architecture = name.parse().expect("an architecture");
         let (connections, time) = (6, Duration::from_millis(2));
-        let pair = Pair { arch, cpus: 4, lock_kind: LockKind::SpinPark, connections, ipv6: false, time };
+        let pair = Pair { cpus: 4, lock_kind: LockKind::SpinPark, connections, time, ..Pair::new(arch) };
         let (transferred, outcome) = Machine::new(4, Costs::opteron_275()).run(move || pair.run());
         println!("{name} {:016x} {} {} bytes", outcome.account.trace, outcome.account.operations, transferred.bytes);
     }

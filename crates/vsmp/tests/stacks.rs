@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use every_arch::every_arch;
 use stack::Architecture;
-use sync::LockKind;
+use sync::{LockKind, Real};
 use vsmp::order::{Order, Pct, Random, TimeOrdered};
-use vsmp::workload::pair::{Pair, Transferred};
+use vsmp::workload::pair::{Load, Pair, Transferred};
 use vsmp::{Arena, Costs, Machine, Outcome};
 
 #[global_allocator]
@@ -16,7 +16,7 @@ const CONNECTIONS: usize = 6;
 
 fn pair(arch: Architecture, cpus: usize) -> Pair {
     let (connections, time) = (CONNECTIONS, Duration::from_millis(8));
-    Pair { arch, cpus, lock_kind: LockKind::Adaptive, connections, ipv6: false, time }
+    Pair { cpus, lock_kind: LockKind::Adaptive, connections, time, ..Pair::new(arch) }
 }
 
 fn run(pair: Pair, order: impl Order + 'static) -> (Transferred, Outcome) {
@@ -58,5 +58,30 @@ fn cpus_count(arch: Architecture) {
         assert!(four < 2 * one, "{one} and {four} bytes");
     } else {
         assert!(four > 2 * one, "{one} and {four} bytes");
+    }
+}
+
+/// The workload is one: on the real machine, it opens the same connections, and every byte is the one that the pattern
+/// has there, on both.
+#[every_arch]
+fn a_workload_is_the_same_on_the_real_machine(arch: Architecture) {
+    for (load, ipv6) in [(Load::Bulk, false), (Load::Requests(64), true), (Load::Requests(5000), false)] {
+        let pair = Pair { connections: 2, load, ipv6, ..pair(arch, 2) };
+        let virtual_run = run(pair.clone(), TimeOrdered).0;
+        let (real_run, windows) = Pair { time: Duration::from_millis(60), ..pair }.run_on::<Real>();
+        for transferred in [virtual_run, real_run] {
+            assert_eq!((transferred.opened, transferred.wrong), (2, 0), "{load:?}: {transferred:?}");
+            assert!(transferred.bytes > 0, "{load:?}: {transferred:?}");
+            if let Load::Requests(length) = load {
+                // Of the last requests, one for each connection, the response was not counted, or not even sent.
+                let whole = 2 * length as u64 * transferred.responses;
+                let under_way = transferred.bytes - whole;
+                assert!(transferred.responses > 0 && under_way <= 2 * 2 * length as u64, "{load:?}: {transferred:?}");
+            }
+        }
+        // Progress is that of the whole run, but for the last window, which has no end.
+        let progress: u64 = windows.iter().map(|window| window.progress).sum();
+        let all = if load == Load::Bulk { real_run.bytes } else { real_run.responses };
+        assert!(progress <= all, "{progress} of {all}");
     }
 }

@@ -107,7 +107,7 @@ impl Results {
 
     /// A line for each class of locks that was used: acquisitions, first tries that failed, waiting and holding.
     fn lines_of_locks(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let megahertz = self.simulation.preset.costs(self.kernel).megahertz;
+        let megahertz = self.simulation.preset.costs(self.kernel).on(self.simulation.cpus).megahertz;
         let cycles = |nanos: u64| nanos * megahertz / 1000;
         let titles = ["acquisitions/KB", "first try fails, %", "waiting, cycles/KB", "holding, cycles/KB"];
         write!(f, "  {:<28}", "lock")?;

@@ -217,9 +217,9 @@ impl BridgeTrial {
         for tester in testers {
             tester.offer(self.frames(), self.rate, machine::clock() + machine::random() % (gap + 1));
         }
-        nap(self.load.time / 2);
+        nap::<Vsmp>(self.load.time / 2);
         let middle = backlog() - waiting;
-        nap(self.load.time - self.load.time / 2);
+        nap::<Vsmp>(self.load.time - self.load.time / 2);
         let time = Duration::from_nanos(Vsmp::now() - began);
         let (account, locks) = (machine::account().since(&account), lock_profile().snapshot().to_vec());
         let (handoffs, end) = (lock_profile().handoffs(), backlog() - waiting);
@@ -228,7 +228,7 @@ impl BridgeTrial {
             if testers.iter().all(Tester::is_done) && backlog() == waiting {
                 break;
             }
-            nap(LOOK);
+            nap::<Vsmp>(LOOK);
         }
         let ports = totals();
         let ports = [0, 1].map(|port: usize| ports[port].since(&before[port]));
@@ -245,7 +245,7 @@ fn teach(bridge: &BridgeUnderTest, testers: &[Tester; PORTS]) {
         }
         assert!(lesson < 100, "the bridge does not learn");
         testers.iter().for_each(|tester| tester.offer(1, 1_000_000, machine::clock()));
-        nap(Duration::from_millis(1));
+        nap::<Vsmp>(Duration::from_millis(1));
     }
 }
 
@@ -374,7 +374,7 @@ fn spread(shared: &SharedBridge<Vsmp>, testers: &[Tester; PORTS], vectors: &Vect
             let relocation = shared.set_affinity(name, VectorRole::Rx(queue), cpu).expect("there is such a vector");
             while !relocation.is_complete() {
                 vectors.kick();
-                nap(LOOK);
+                nap::<Vsmp>(LOOK);
             }
         }
     }

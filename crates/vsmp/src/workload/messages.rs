@@ -187,7 +187,7 @@ fn wait_until(done: impl Fn() -> bool) {
     let end = Vsmp::now() + Duration::from_secs(3600).as_nanos() as u64;
     while !done() {
         assert!(Vsmp::now() < end, "messages do not arrive");
-        nap(LOOK);
+        nap::<Vsmp>(LOOK);
     }
 }
 

@@ -3,6 +3,8 @@
 //! from a driver in memory, as in Schmidt and Suda; [`packets`], processors that take packets of a few connections from
 //! an in-memory driver, as in Nahum et al.; [`bridges`], the crate `switch` between two gigabit ports, as in Nakahara
 //! et al.; [`overload`], one stack that receives more than it can process.
+//!
+//! [`pair`] runs on every platform, and measures its rate in [`windows`].
 
 pub mod bridges;
 pub mod measured;
@@ -11,23 +13,22 @@ pub mod overload;
 pub mod packets;
 pub mod pair;
 pub mod senders;
+pub mod windows;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use sync::Platform;
+use sync::{Atomic, Platform};
 
-use crate::Vsmp;
-
-/// Sleeps in virtual time.
-fn nap(time: Duration) {
-    let (word, end) = (<Vsmp as Platform>::AtomicU32::default(), Vsmp::now() + time.as_nanos() as u64);
+/// Sleeps, in virtual time on a virtual machine.
+fn nap<P: Platform>(time: Duration) {
+    let (word, end) = (P::AtomicU32::new(0), P::now() + time.as_nanos() as u64);
     loop {
-        let left = end.saturating_sub(Vsmp::now());
+        let left = end.saturating_sub(P::now());
         if left == 0 {
             return;
         }
-        Vsmp::futex_wait(&word, 0, Some(Duration::from_nanos(left)));
+        P::futex_wait(&word, 0, Some(Duration::from_nanos(left)));
     }
 }
 

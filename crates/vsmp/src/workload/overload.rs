@@ -116,7 +116,7 @@ impl Overload {
             }),
         ];
         arrive(&self.frame, self.rate);
-        nap(self.warm_up);
+        nap::<Vsmp>(self.warm_up);
         let count = || {
             let dropped = |reason| stack.stats().counters.dropped(reason);
             let unprocessed = dropped(DropReason::InputQueueFull) + counters.dropped(DropReason::InputQueueFull);
@@ -124,7 +124,7 @@ impl Overload {
         };
         let before = count();
         let start = Vsmp::now();
-        nap(self.time);
+        nap::<Vsmp>(self.time);
         let (after, nanos) = (count(), Vsmp::now() - start);
         let rate = |n: usize| (u128::from(after[n] - before[n]) * 1_000_000_000 / u128::from(nanos)) as u64;
         // Frames continue to arrive, so the driver wakes and notices the end.

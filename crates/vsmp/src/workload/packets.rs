@@ -223,7 +223,7 @@ impl Packets {
         };
         let threads: Vec<usize> = drivers.into_iter().enumerate().map(hand).collect();
         self.open(&crew, listener.as_deref());
-        nap(self.traffic.warm_up());
+        nap::<Vsmp>(self.traffic.warm_up());
         let measured = self.measure(&crew, &monitor);
         crew.stop.store(true, Ordering::Release);
         for thread in threads {
@@ -323,7 +323,7 @@ impl Packets {
                 break;
             }
             assert!(turn < 10_000, "connections do not open: {:?}", crew.stack.stats().counters);
-            nap(Duration::from_micros(200));
+            nap::<Vsmp>(Duration::from_micros(200));
         }
         let _ = crew.sockets.set(sockets.into_iter().flatten().collect());
     }
@@ -341,9 +341,9 @@ impl Packets {
         let before = count();
         lock_profile().reset();
         let (account, start) = (machine::account(), Vsmp::now());
-        nap(self.traffic.time / 2);
+        nap::<Vsmp>(self.traffic.time / 2);
         let middle = (count().0, Vsmp::now());
-        nap(self.traffic.time / 2);
+        nap::<Vsmp>(self.traffic.time / 2);
         let rate = |bytes: u64, nanos: u64| bytes as f64 * 8e3 / nanos as f64;
         let (time, locks) = (Vsmp::now() - start, lock_profile().snapshot().to_vec());
         let (account, after) = (machine::account().since(&account), count());

@@ -1,11 +1,13 @@
 //! Two stacks on a link in memory, with a thread on each CPU that polls its queue of both and runs the applications of
-//! its connections: one stack sends as much as the other accepts, and the receiver checks every byte.
+//! its connections: one stack sends as much as the other accepts, or one sends a request and waits for the response of
+//! the other. Each receiver checks every byte.
 //!
-//! Everything happens on the machine, set-up and tear-down included. An architecture for one thread (`up`) has one queue
-//! and one polling thread, whatever CPUs there are.
+//! The workload runs on any platform: on a virtual machine, or on the real one to compare the two. Everything happens
+//! on the machine, set-up and tear-down included. An architecture for one thread (`up`) has one queue and one polling thread,
+//! whatever CPUs there are.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dev::mem::{self, MemConfig, MemDevice};
@@ -16,17 +18,30 @@ use stack::{Addressing, Architecture, Driver, InterfaceConfig, Stack, StackConfi
 use sync::{Atomic, LockKind, Ordering, Platform, Step, ThreadClass};
 use tcp::config::{BufferSizes, ConnectionOptions};
 
+use super::windows::{Window, Windows};
 use super::{Turns, nap};
 use crate::Vsmp;
 
-type Socket = Arc<TcpSocket<Vsmp>>;
-type Flag = <Vsmp as Platform>::AtomicBool;
+type Socket<P> = Arc<TcpSocket<P>>;
 
 const PORT: u16 = 5001;
-/// Bytes of one call.
+/// Bytes of one call with bulk data.
 const WRITE: usize = 16 << 10;
+/// Bytes of one read.
+const READ: usize = 64 << 10;
 /// Period of the sent data in bytes: not a power of two, so that data at a wrong position is detected.
 const PERIOD: usize = 251;
+/// Events that one round of a thread takes.
+const EVENTS: usize = 16;
+
+/// The applications on the connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// One end sends as much as the other accepts.
+    Bulk,
+    /// One end sends so many bytes, 1 to 16384, and waits for as many from the other.
+    Requests(usize),
+}
 
 /// The parameters of a run.
 #[derive(Clone, Debug)]
@@ -35,87 +50,127 @@ pub struct Pair {
     pub arch: Architecture,
     /// CPUs of the machine; the stacks spread over them.
     pub cpus: usize,
+    /// The CPU of thread `n` is `n` times this: 2 on a real machine on which neighbours share a core; else 1.
+    pub stride: usize,
     /// The kind of lock of both stacks.
     pub lock_kind: LockKind,
     /// Connections, spread over the CPUs.
     pub connections: usize,
+    /// What they carry.
+    pub load: Load,
     /// Whether the addresses are IPv6.
     pub ipv6: bool,
-    /// Virtual time from the first SYN until the last thread stops.
+    /// Time from the first SYN until the last thread stops.
     pub time: Duration,
 }
 
 /// The result of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transferred {
     /// Connections that were opened.
     pub opened: usize,
     /// Bytes that the receivers read.
     pub bytes: u64,
+    /// Responses that arrived.
+    pub responses: u64,
     /// Bytes that differed from the sent ones.
     pub wrong: u64,
 }
 
-/// The counts of a polling thread.
-#[derive(Default)]
-struct Counted {
-    opened: <Vsmp as Platform>::AtomicUsize,
-    bytes: <Vsmp as Platform>::AtomicU64,
-    wrong: <Vsmp as Platform>::AtomicU64,
+impl Transferred {
+    fn add(&mut self, other: &Transferred) {
+        self.opened += other.opened;
+        self.bytes += other.bytes;
+        self.responses += other.responses;
+        self.wrong += other.wrong;
+    }
 }
 
 impl Pair {
+    /// One CPU, six connections with bulk data over IPv4, 20 ms.
+    pub fn new(arch: Architecture) -> Pair {
+        Pair {
+            arch,
+            cpus: 1,
+            stride: 1,
+            lock_kind: LockKind::default(),
+            connections: 6,
+            load: Load::Bulk,
+            ipv6: false,
+            time: Duration::from_millis(20),
+        }
+    }
+
     fn addresses(&self) -> [IpAddr; 2] {
         let [client, server] = if self.ipv6 { ["fd09::1", "fd09::1:1"] } else { ["10.9.0.1", "10.9.1.1"] };
         [client, server].map(|text| text.parse().expect("an address"))
     }
 
-    /// Runs the workload. Must be called by the first thread of a machine with as many CPUs.
+    /// Runs the workload on a virtual machine. Must be called by the first thread of a machine with as many CPUs.
     ///
     /// # Panics
     /// The stacks cannot be built, or a thread of the run panics.
     pub fn run(&self) -> Transferred {
-        let hands = if self.arch.properties().single_thread { 1 } else { self.cpus };
-        let (left, right) = mem::pair::<Vsmp>(MemConfig { queues: hands, ring_frames: 256, ..MemConfig::default() });
+        self.run_on::<Vsmp>().0
+    }
+
+    /// Runs the workload on a platform. The windows are those of its whole time; their progress is bytes, or responses.
+    ///
+    /// # Panics
+    /// As [`Pair::run`].
+    pub fn run_on<P: Platform>(&self) -> (Transferred, Vec<Window>) {
+        let pollers = if self.arch.properties().single_thread { 1 } else { self.cpus };
+        let (left, right) = mem::pair::<P>(MemConfig { queues: pollers, ring_frames: 256, ..MemConfig::default() });
         let [from, to] = self.addresses();
-        let (client, client_drivers) = self.stack(left, from, hands);
-        let (server, server_drivers) = self.stack(right, to, hands);
+        let (client, client_drivers) = self.stack::<P>(left, from, pollers);
+        let (server, server_drivers) = self.stack::<P>(right, to, pollers);
         let remote = SocketAddr::new(to, PORT);
         let backlog = self.connections.max(16);
         let listener = server.listen(remote, backlog, ConnectionOptions::default()).expect("the port is free");
-        let payload: Arc<[u8]> = (0..WRITE + PERIOD).map(|at| (at % PERIOD) as u8).collect();
-        let (stop, counted) = (Arc::new(Flag::new(false)), Arc::new(Counted::default()));
+        let longest = WRITE.max(READ) + PERIOD;
+        let pattern: Arc<[u8]> = (0..longest).map(|at| (at % PERIOD) as u8).collect();
+        let (stop, results) = (Arc::new(P::AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
+        let start = P::now();
         let threads: Vec<_> = (client_drivers.into_iter().zip(server_drivers).enumerate())
             .map(|(index, (ours, theirs))| {
-                let hand = Hand {
+                let thread = PollingThread {
                     drivers: [ours, theirs],
                     stacks: [client.clone(), server.clone()],
+                    load: self.load,
                     remote,
                     listener: listener.clone(),
                     set: PollSet::new(false).expect("a set without a descriptor"),
-                    to_open: self.connections / hands + usize::from(index < self.connections % hands),
+                    to_open: self.connections / pollers + usize::from(index < self.connections % pollers),
                     opening: Vec::new(),
                     ends: Vec::new(),
                     turns: Turns::default(),
-                    payload: payload.clone(),
-                    stop: stop.clone(),
-                    counted: counted.clone(),
+                    pattern: pattern.clone(),
+                    transferred: Transferred::default(),
                 };
-                Vsmp::spawn(&format!("hand{index}"), Some(index), ThreadClass::Receive, move || hand.run())
+                let (stop, results) = (stop.clone(), results.clone());
+                let name = format!("poll{index}");
+                P::spawn(&name, Some(index * self.stride), ThreadClass::Receive, move || {
+                    let result = thread.run(&stop, Windows::from(start));
+                    results.lock().unwrap_or_else(PoisonError::into_inner).push(result);
+                })
             })
             .collect();
-        nap(self.time);
+        nap::<P>(self.time);
         stop.store(true, Ordering::Release);
         for thread in threads {
-            if let Err(panic) = Vsmp::join(thread) {
+            if let Err(panic) = P::join(thread) {
                 std::panic::resume_unwind(panic);
             }
         }
-        Transferred { opened: counted.opened.peek(), bytes: counted.bytes.peek(), wrong: counted.wrong.peek() }
+        let mut total = Transferred::default();
+        let results = std::mem::take(&mut *results.lock().unwrap_or_else(PoisonError::into_inner));
+        results.iter().for_each(|(transferred, _)| total.add(transferred));
+        let windows: Vec<_> = results.into_iter().map(|(_, windows)| windows).collect();
+        (total, Windows::sum(&windows))
     }
 
-    fn stack(&self, device: MemDevice, address: IpAddr, cpus: usize) -> (Stack<Vsmp>, Vec<Driver<Vsmp>>) {
-        let mut config = StackConfig::<Vsmp>::new(self.arch);
+    fn stack<P: Platform>(&self, device: MemDevice, address: IpAddr, cpus: usize) -> (Stack<P>, Vec<Driver<P>>) {
+        let mut config = StackConfig::<P>::new(self.arch);
         (config.cpus, config.lock_kind, config.seed) = (cpus, self.lock_kind, Some(1));
         // Flows are spread evenly, whichever thread opens them, as in the lab. But a thread that owns a cell opens
         // connections in it: it polls both stacks, and a thread that waits for an answer in one stack does not read
@@ -133,49 +188,69 @@ impl Pair {
 }
 
 /// One end of a connection.
-struct End {
-    sends: bool,
-    socket: Socket,
-    /// Bytes so far.
-    at: usize,
+struct End<P: Platform> {
+    /// Whether this end opened the connection: it sends the bulk data, or the requests.
+    is_client: bool,
+    socket: Socket<P>,
+    /// Bytes sent so far, and bytes read.
+    sent: usize,
+    read: usize,
+}
+
+impl<P: Platform> End<P> {
+    /// The stack's number.
+    fn side(&self) -> usize {
+        usize::from(!self.is_client)
+    }
 }
 
 /// The thread of a CPU.
-struct Hand {
-    drivers: [Driver<Vsmp>; 2],
-    stacks: [Stack<Vsmp>; 2],
+struct PollingThread<P: Platform> {
+    drivers: [Driver<P>; 2],
+    stacks: [Stack<P>; 2],
+    load: Load,
     remote: SocketAddr,
-    listener: Arc<ListenerShared<Vsmp>>,
-    set: Arc<PollSet<Vsmp>>,
+    listener: Arc<ListenerShared<P>>,
+    set: Arc<PollSet<P>>,
     to_open: usize,
-    opening: Vec<Socket>,
-    ends: Vec<End>,
+    opening: Vec<Socket<P>>,
+    ends: Vec<End<P>>,
     /// The ends, by index, with data to read or room to write: one call for each.
     turns: Turns,
-    payload: Arc<[u8]>,
-    stop: Arc<Flag>,
-    counted: Arc<Counted>,
+    /// What is sent, over and over; as long as the longest read from any position.
+    pattern: Arc<[u8]>,
+    transferred: Transferred,
 }
 
-impl Hand {
-    fn run(mut self) {
+impl<P: Platform> PollingThread<P> {
+    fn run(mut self, stop: &P::AtomicBool, mut windows: Windows) -> (Transferred, Windows) {
         let mut events = Vec::new();
-        while !self.stop.load(Ordering::Acquire) {
+        while !stop.load(Ordering::Acquire) {
+            let before = self.progress();
             let mut busy = false;
             for driver in &mut self.drivers {
                 busy |= driver.poll() > 0;
             }
             busy |= self.open_and_accept();
-            Vsmp::work(Step::Poll, 1);
-            busy |= self.set.try_wait(&mut events, 16) > 0;
+            P::work(Step::Poll, 1);
+            busy |= self.set.try_wait(&mut events, EVENTS) > 0;
             events.iter().for_each(|event: &PollEvent| self.turns.add(event.token));
             busy |= self.serve();
+            windows.report(P::now(), self.progress() - before);
             if !busy {
-                Vsmp::yield_now();
+                P::yield_now();
             }
         }
         self.set.close();
         self.drivers.iter_mut().for_each(Driver::rest);
+        (self.transferred, windows)
+    }
+
+    fn progress(&self) -> u64 {
+        match self.load {
+            Load::Bulk => self.transferred.bytes,
+            Load::Requests(_) => self.transferred.responses,
+        }
     }
 
     /// A few at a time: rings are short.
@@ -187,10 +262,10 @@ impl Hand {
             self.opening.push(socket);
             self.to_open -= 1;
         }
-        let open = |socket: &Socket| socket.ready.get().intersects(Readiness::CONNECTED);
+        let open = |socket: &Socket<P>| socket.ready.get().intersects(Readiness::CONNECTED);
         while let Some(place) = self.opening.iter().position(open) {
             let socket = self.opening.swap_remove(place);
-            self.counted.opened.fetch_add(1, Ordering::Relaxed);
+            self.transferred.opened += 1;
             self.register(true, socket);
         }
         while let Some(socket) = self.listener.accept() {
@@ -199,18 +274,23 @@ impl Hand {
         before != (self.to_open, self.opening.len(), self.ends.len())
     }
 
-    fn register(&mut self, sends: bool, socket: Socket) {
+    fn register(&mut self, is_client: bool, socket: Socket<P>) {
         socket.ready.register(&socket, &self.set, self.ends.len());
-        self.ends.push(End { sends, socket, at: 0 });
+        self.ends.push(End { is_client, socket, sent: 0, read: 0 });
     }
 
-    /// Makes one call for each end that is ready. An end that can continue waits for its next turn, behind the others.
+    /// Makes one call for each end that is ready, or two for a response. An end that can continue waits for its next
+    /// turn, behind the others.
     fn serve(&mut self) -> bool {
         let count = self.turns.len();
         for _ in 0..count {
             let Some(end) = self.turns.take() else { break };
-            Vsmp::work(Step::Application, 1);
-            let goes_on = if self.ends[end].sends { self.send(end) } else { self.receive(end) };
+            P::work(Step::Application, 1);
+            let goes_on = match self.load {
+                Load::Bulk if self.ends[end].is_client => self.send(end, WRITE),
+                Load::Bulk => self.receive(end) > 0,
+                Load::Requests(length) => self.exchange(end, length),
+            };
             if goes_on {
                 self.turns.add(end);
             }
@@ -218,37 +298,53 @@ impl Hand {
         count > 0
     }
 
+    /// Reads what there is, and sends the next message if the one before has arrived as a whole.
+    fn exchange(&mut self, end: usize, length: usize) -> bool {
+        let (is_client, first) = (self.ends[end].is_client, self.ends[end].sent == 0);
+        let read = if is_client && first { 0 } else { self.receive(end) };
+        let End { sent, read: so_far, .. } = self.ends[end];
+        // Both count in whole messages once the last one is complete.
+        if so_far % length == 0 && (if is_client { so_far == sent } else { so_far > sent }) {
+            self.transferred.responses += u64::from(is_client && !first);
+            self.send(end, length);
+        }
+        // A short read emptied the queue.
+        read == READ
+    }
+
     /// Writes once. False: there is no room left, or the connection is over.
-    fn send(&mut self, end: usize) -> bool {
-        let End { socket, at, .. } = &mut self.ends[end];
-        let start = *at % PERIOD;
+    fn send(&mut self, end: usize, length: usize) -> bool {
+        let side = self.ends[end].side();
+        let End { socket, sent, .. } = &mut self.ends[end];
+        let start = *sent % PERIOD;
         let mut chunks = tcp::Chunks::new();
-        chunks.push(Chunk::part(self.payload.clone(), start..start + WRITE));
-        match self.stacks[0].call(&socket.target(), Call::Send(tcp::Send { chunks })) {
-            Reply::Sent(Ok(sent)) => {
-                *at += sent.accepted;
-                sent.rest.is_empty()
+        chunks.push(Chunk::part(self.pattern.clone(), start..start + length));
+        match self.stacks[side].call(&socket.target(), Call::Send(tcp::Send { chunks })) {
+            Reply::Sent(Ok(reply)) => {
+                *sent += reply.accepted;
+                reply.rest.is_empty()
             }
             _ => false,
         }
     }
 
-    /// Reads once. False: there was nothing, or the connection is over.
-    fn receive(&mut self, end: usize) -> bool {
-        let End { socket, at, .. } = &mut self.ends[end];
-        let receive = Call::Receive(tcp::Receive { max: 64 << 10 });
-        let Reply::Received(Ok(received)) = self.stacks[1].call(&socket.target(), receive) else { return false };
-        let bytes = received.data.iter().flat_map(|data| data.iter());
-        let (mut read, mut wrong) = (0, 0);
-        for byte in bytes {
-            wrong += u64::from(usize::from(*byte) != (*at + read) % PERIOD);
-            read += 1;
+    /// Reads once; returns the number of bytes, 0 if there was nothing or the connection is over.
+    fn receive(&mut self, end: usize) -> usize {
+        let side = self.ends[end].side();
+        let End { socket, read, .. } = &mut self.ends[end];
+        let receive = Call::Receive(tcp::Receive { max: READ });
+        let Reply::Received(Ok(received)) = self.stacks[side].call(&socket.target(), receive) else { return 0 };
+        let before = *read;
+        for data in &received.data {
+            let start = *read % PERIOD;
+            let expected = &self.pattern[start..start + data.len()];
+            if **data != *expected {
+                let differ = data.iter().zip(expected).filter(|(is, should)| is != should);
+                self.transferred.wrong += differ.count() as u64;
+            }
+            *read += data.len();
         }
-        *at += read;
-        self.counted.bytes.fetch_add(read as u64, Ordering::Relaxed);
-        if wrong > 0 {
-            self.counted.wrong.fetch_add(wrong, Ordering::Relaxed);
-        }
-        read > 0
+        self.transferred.bytes += (*read - before) as u64;
+        *read - before
     }
 }

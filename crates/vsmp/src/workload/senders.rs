@@ -234,7 +234,7 @@ impl Senders {
                     break;
                 }
                 assert!(turn < 100_000, "connections {first} and more do not open");
-                nap(Duration::from_micros(200));
+                nap::<Vsmp>(Duration::from_micros(200));
             }
         }
         sockets
@@ -449,7 +449,7 @@ struct Meter<'a, B> {
 impl<B: Fn() -> u64> Meter<'_, B> {
     fn pass(&mut self) {
         let before = ((self.bytes)(), self.sent.load(Relaxed));
-        nap(self.window);
+        nap::<Vsmp>(self.window);
         self.windows.push(((self.bytes)() - before.0, self.sent.load(Relaxed) - before.1));
     }
 
