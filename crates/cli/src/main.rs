@@ -8,6 +8,7 @@ mod arch;
 mod bridge;
 #[cfg(test)]
 mod broken;
+mod calibrate;
 mod compare;
 mod control;
 mod drill;
@@ -75,6 +76,7 @@ enum Command {
     Knobs(knobs::Args),
     Drill(drill::Args),
     Simulate(simulate::Args),
+    Calibrate(calibrate::Args),
     Paper(paper::Args),
 }
 
@@ -118,6 +120,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Knobs(args) => knobs::run(args),
         Command::Drill(args) => drill::run(args),
         Command::Simulate(args) => simulate::run(&args),
+        Command::Calibrate(args) => calibrate::run(&args),
         Command::Paper(args) => paper::run(&args),
     }
 }

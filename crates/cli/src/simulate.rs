@@ -1,7 +1,7 @@
 //! `heddle simulate`: the stack on a simulated machine.
 
 use std::io::{IsTerminal, stderr, stdout};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -27,8 +27,8 @@ use crate::failure::Failure;
 #[derive(ClapArgs)]
 #[command(after_help = include_str!("help/simulate.txt").trim_end())]
 pub struct Args {
-    /// The machine
-    #[arg(long, value_name = "NAME", default_value = "opteron-275")]
+    /// The machine, by name, or a file that `heddle calibrate` has written (./NAME.toml)
+    #[arg(long, value_name = "NAME|FILE", default_value = "opteron-275")]
     machine: String,
     /// The workload: `senders`; the messages of Schmidt and Suda, `messages` and `messages+xdr`; or the packets of Nahum et al.,
     /// `packets-receive` and `packets-send`, with `+udp`, `+checksum`, `+tickets`, `+each` (a connection for each CPU) and others;
@@ -125,7 +125,9 @@ impl FromStr for Subject {
 
 /// Runs `heddle simulate`.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let mut preset = Preset::named(&args.machine).map_err(Failure::usage)?;
+    let is_file = args.machine.contains('/') || args.machine.ends_with(".toml");
+    let preset = if is_file { Preset::load(Path::new(&args.machine)) } else { Preset::named(&args.machine) };
+    let mut preset = preset.map_err(Failure::usage)?;
     for Change { name, number } in &args.set {
         preset = preset.with(name, *number).map_err(Failure::usage)?;
     }
@@ -316,7 +318,8 @@ fn vary(simulation: &Simulation) {
     println!("  {} others move it by less than 1 %", still.len());
 }
 
-fn progress_bar() -> ProgressBar {
+/// Hidden where standard error is no terminal.
+pub(crate) fn progress_bar() -> ProgressBar {
     if !stderr().is_terminal() {
         return ProgressBar::hidden();
     }

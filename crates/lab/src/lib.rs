@@ -17,11 +17,13 @@
 //! | - | [`compare`] | all of it in one run |
 //! | 9 | [`report`] | the page with the figures |
 //! | - | [`rfc2544`] | bridges under the tests of RFC 2544, with their own document |
+//! | - | [`calibrate`] | this machine as a preset of the simulator, and the errors of its predictions |
 //! | - | [`simulated`], [`timeline`] | results of the simulator as rows of the same document; a stretch of a run as a page |
 //!
 //! The lab contains no protocol and no lock of the stack; it runs slices of contenders and reads their counters.
 #![forbid(unsafe_code)]
 
+pub mod calibrate;
 pub mod compare;
 pub mod cpu;
 pub mod csv;

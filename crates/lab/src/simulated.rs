@@ -138,7 +138,8 @@ impl CpuAccount {
 }
 
 fn megahertz(results: &simulation::Results) -> u64 {
-    results.simulation.preset.costs(results.kernel).megahertz
+    let simulation = &results.simulation;
+    simulation.preset.costs(results.kernel).on(simulation.cpus).megahertz
 }
 
 /// A run as a sample. CPU time is that of the server's CPUs which were not idle; clients are no part of the machine.

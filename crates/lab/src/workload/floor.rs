@@ -35,7 +35,8 @@ impl Floor {
         }
     }
 
-    fn segment(&mut self) {
+    /// Carries one segment.
+    pub(crate) fn segment(&mut self) {
         let connections = self.table.len() as u64;
         let at = (self.next as usize * self.segment) % (self.source.len() - self.segment);
         let sent = pktbuf::copy_and_sum(&mut self.frame, &self.source[at..at + self.segment]);
