@@ -2,12 +2,12 @@
 //!
 //! | step | file | measures |
 //! |---|---|---|
-//! | 1 | [`lines`] | cache lines, atomics, payload: on one CPU, and between two |
-//! | 2 | [`sleeps`] | system calls, wake-ups, changes of threads |
-//! | 3 | [`measured`] | how much slower each CPU is while others work, with nothing shared; and every run below |
-//! | 4 | [`steps`] | the plain work of the stack, from time stamps ([`timed`]) and the rates of one CPU |
-//! | 5 | [`transfers`] | what sharing costs, from two runs on several CPUs |
-//! | 6 | [`predict`] | the rates of architectures, locks and loads that nothing was fitted to, beside the model's |
+//! | 1 | `lines` | cache lines, atomics, payload: on one CPU, and between two |
+//! | 2 | `sleeps` | system calls, wake-ups, changes of threads |
+//! | 3 | `measured` | how much slower each CPU is while others work, with nothing shared; and every run below |
+//! | 4 | `steps` | the plain work of the stack, from time stamps (`timed`) and the rates of one CPU |
+//! | 5 | `transfers` | what sharing costs, from two runs on several CPUs |
+//! | 6 | `predict` | the rates of architectures, locks and loads that nothing was fitted to, beside the model's |
 //!
 //! The result is a preset of the simulator, in which each measured value has its uncertainty, and a list of predictions with
 //! their errors: how far the model may be trusted on this machine.
