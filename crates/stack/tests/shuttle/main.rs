@@ -137,7 +137,7 @@ fn nobody_is_inside_a_closed_gate_or_left_outside_an_open_one() {
     holds(|| gate::passes_while_it_closes::<Checked>(Passes::Driver));
 }
 
-#[every_arch(only(up, shared_nothing))]
+#[every_arch(only(up, shared_nothing, connp_t_lwkt))]
 fn owners_ask_each_other(arch: Architecture) {
     holds(move || owners::owners_ask_each_other::<Checked>(arch));
 }
