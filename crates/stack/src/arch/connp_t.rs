@@ -69,8 +69,17 @@ pub const DECLARATION: Declaration<Owners> = Declaration {
         about: "listen() returns before every protocol thread knows the listener (DragonFly)",
         with: |owners| Owners { async_wildcard: true, ..owners },
     }],
-    properties: PROPERTIES,
-    exceptions: &[("connp-t:lwkt", ON_CORES)],
+    properties: Properties {
+        single_thread: false,
+        polling_thread_owns: false,
+        has_locks: false,
+        groups: false,
+        own_threads: true,
+        keeps_batches_together: true,
+        handlers: HandlersRun::Inside,
+        complexity: 5,
+    },
+    exceptions: &[("connp-t:lwkt", lwkt::PROPERTIES)],
     rows: &[
         TableRow {
             names: "`connp-t`",
@@ -106,20 +115,6 @@ pub const DECLARATION: Declaration<Owners> = Declaration {
         },
     ],
 };
-
-const PROPERTIES: Properties = Properties {
-    single_thread: false,
-    polling_thread_owns: false,
-    has_locks: false,
-    groups: false,
-    own_threads: true,
-    keeps_batches_together: true,
-    handlers: HandlersRun::Inside,
-    complexity: 5,
-};
-
-/// The protocol threads are the receive threads'.
-const ON_CORES: Properties = Properties { polling_thread_owns: true, own_threads: false, ..PROPERTIES };
 
 /// How messages reach a protocol thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

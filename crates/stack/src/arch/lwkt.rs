@@ -34,6 +34,7 @@ use super::RunningArchitecture;
 use super::async_wildcard::let_an_arrival_pass;
 use super::cells::{Cells, Exclusion, Hub};
 use super::connp_t::ROUND;
+use super::declaration::Properties;
 use super::mailbox::Mailbox;
 use super::polled::PolledCell;
 use super::shared_nothing::CoreDomain;
@@ -45,12 +46,25 @@ use crate::deferred::{DeferredEffects, OwedEffects};
 use crate::handoff::{CellMessage, Interrupt, PendingReply, ReplySender, TableJob};
 use crate::place::{Cell, Contents};
 use crate::shared::Shared;
+use crate::socket::HandlersRun;
+
+/// The properties of `connp-t:lwkt`, where they are not its family's.
+pub(super) const PROPERTIES: Properties = Properties {
+    single_thread: false,
+    polling_thread_owns: true,
+    has_locks: false,
+    groups: false,
+    own_threads: false,
+    keeps_batches_together: true,
+    handlers: HandlersRun::Inside,
+    complexity: 5,
+};
 
 /// Messages in a core's queue with which it takes none from the ring: others then find that full.
 const MOST: usize = 4096;
 
 /// The queue of a core's protocol thread. Only that core's thread of the kernel uses it.
-struct CoreQueue<P: Platform> {
+struct LwktQueue<P: Platform> {
     messages: VecDeque<CellMessage<P>>,
     /// The core's own caller waits, and runs after so many of them.
     caller: Option<usize>,
@@ -79,9 +93,9 @@ enum Left<P: Platform> {
 }
 
 /// The cell and the queue of a core.
-struct Core<P: Platform> {
+struct LwktCore<P: Platform> {
     polled: PolledCell<P, CoreDomain<P>>,
-    queue: ThreadOwned<CoreQueue<P>, P>,
+    queue: ThreadOwned<LwktQueue<P>, P>,
     /// Something is queued, or runs. Written by the owner alone, for other threads that ask whether the stack is at rest.
     works: P::AtomicBool,
     /// See [`Owners`](super::connp_t::Owners).
@@ -93,7 +107,7 @@ struct LightweightThread<P: Platform> {
     /// The protocol thread, made when it is first needed. It is borrowed while it runs, also below another switch further up
     /// the same stack.
     protocol: ThreadOwned<Option<Coroutine<Cell<P>>>, P>,
-    core: Arc<Core<P>>,
+    core: Arc<LwktCore<P>>,
 }
 
 /// A core for each receive thread.
@@ -106,14 +120,14 @@ pub(super) fn new<P: Platform>(
     Arc::new(Cells::new(shared, cores, false, contents, |index| {
         let cell = Cell::new(shared, &slab, Writers::One);
         let polled = PolledCell::new(CoreDomain::new(shared, index), cell, Mailbox::ring());
-        let queue = CoreQueue { messages: VecDeque::new(), caller: None, now: Time::from_nanos(0) };
+        let queue = LwktQueue { messages: VecDeque::new(), caller: None, now: Time::from_nanos(0) };
         let (queue, works) = (ThreadOwned::new(queue), P::AtomicBool::new(false));
-        let core = Arc::new(Core { polled, queue, works, async_wildcard });
+        let core = Arc::new(LwktCore { polled, queue, works, async_wildcard });
         LightweightThread { protocol: ThreadOwned::new(None), core }
     }))
 }
 
-impl<P: Platform> CoreQueue<P> {
+impl<P: Platform> LwktQueue<P> {
     /// Takes the next entry. Without `lent` the caller is passed over: another one of this thread's stacks has its call.
     fn next(&mut self, lent: bool, async_wildcard: bool) -> Option<Next<P>> {
         if lent && self.caller == Some(0) {
@@ -131,9 +145,9 @@ impl<P: Platform> CoreQueue<P> {
     }
 }
 
-impl<P: Platform> Core<P> {
+impl<P: Platform> LwktCore<P> {
     /// Uses the queue. `None`: it is another thread's, which does the core's work.
-    fn queue<R>(&self, work: impl FnOnce(&mut CoreQueue<P>) -> R) -> Option<R> {
+    fn queue<R>(&self, work: impl FnOnce(&mut LwktQueue<P>) -> R) -> Option<R> {
         self.queue.borrow_mine().map(|mut queue| work(&mut queue))
     }
 
@@ -263,7 +277,7 @@ impl<P: Platform> Core<P> {
 }
 
 /// Ends a caller's wait, also on panic.
-struct CallerWaits<'a, P: Platform>(&'a Core<P>);
+struct CallerWaits<'a, P: Platform>(&'a LwktCore<P>);
 
 impl<P: Platform> Drop for CallerWaits<'_, P> {
     fn drop(&mut self) {
@@ -425,5 +439,33 @@ impl<P: Platform> Exclusion<P> for LightweightThread<P> {
         debug_assert!(ended.is_ok(), "a receive thread stops outside the protocol thread");
         let _ = (self.protocol.release(), self.core.queue.release());
         self.core.polled.retire(hub);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sync::Real;
+
+    use super::*;
+    use crate::handoff::ReplySender;
+
+    /// What the protocol thread takes from a queue of two messages with the caller between them: `m` a message, `c` the caller.
+    fn taken(lent: bool) -> String {
+        let job = || CellMessage::Job(Box::new(|| Box::new(())), ReplySender::nobody());
+        let mut queue =
+            LwktQueue::<Real> { messages: [job(), job()].into(), caller: Some(1), now: Time::from_nanos(0) };
+        let next = std::iter::from_fn(|| queue.next(lent, false));
+        next.map(|next| if matches!(next, Next::Caller) { 'c' } else { 'm' }).collect()
+    }
+
+    #[test]
+    fn a_caller_has_its_turn_in_the_queue() {
+        assert_eq!(taken(true), "mcm");
+    }
+
+    /// The stack on which the caller's call is lent runs further down: what is behind the caller must not wait for that.
+    #[test]
+    fn a_caller_whose_call_is_not_here_is_passed_over() {
+        assert_eq!(taken(false), "mm");
     }
 }

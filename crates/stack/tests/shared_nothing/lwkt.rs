@@ -1,6 +1,8 @@
 //! What a core of `connp-t:lwkt` does with its queue: the protocol thread lets the driver run after as many messages as it may
 //! run, and keeps the rest; and a call of the core's own application has its turn in that queue.
 
+use stack::flow::Target;
+use stack::socket::readiness::Watch;
 use wire::tcp::TcpFlags;
 
 use super::*;
@@ -36,11 +38,11 @@ fn answered(core: &mut Core<'_>) -> Vec<u16> {
     })
 }
 
-/// The second core does `then` when it has `ROUND + REST` messages and has polled once. Returns the answers before and after that,
-/// and all, in order.
-fn with_a_queue(ends: Ends, then: impl Fn(&mut Core<'_>) + Sync) -> [Vec<u16>; 3] {
-    let mut cores = on_cores(arch(), (2, 1), |core| {
-        let mut seen = [vec![], vec![], vec![]];
+/// The second core does `then` when it has `ROUND + REST` messages and has polled once. What is answered before and after that is
+/// all of them, in their order, and in the middle of its queue the core neither rests nor sleeps.
+fn goes_on_in_its_queue(ends: Ends, then: impl Fn(&mut Core<'_>) + Sync) {
+    let cores = on_cores(arch(), (2, 1), |core| {
+        let (mut seen, mut due) = ([vec![], vec![], vec![]], None);
         if core.index == 0 {
             seen[2] = ports(core, ends);
             for port in &seen[2] {
@@ -51,8 +53,7 @@ fn with_a_queue(ends: Ends, then: impl Fn(&mut Core<'_>) + Sync) -> [Vec<u16>; 3
         core.all.wait();
         if core.index == 1 {
             core.driver.poll();
-            assert!(!core.stack.is_quiescent(), "there is more in the queue");
-            assert!(core.driver.next_deadline() <= START, "and the core does not sleep");
+            due = Some((core.stack.is_quiescent(), core.driver.next_deadline()));
         }
         core.all.wait();
         if core.index == 0 {
@@ -66,9 +67,13 @@ fn with_a_queue(ends: Ends, then: impl Fn(&mut Core<'_>) + Sync) -> [Vec<u16>; 3
         if core.index == 0 {
             seen[1] = answered(core);
         }
-        seen
+        (seen, due)
     });
-    cores.swap_remove(0)
+    let (rests, due) = cores[1].1.expect("it has polled");
+    assert!(!rests && due <= START, "there is more in its queue, so it goes on at once and not at {due:?}");
+    let [before, after, all] = &cores[0].0;
+    assert_eq!((before.len(), after.len()), (ROUND, REST));
+    assert_eq!([&before[..], after].concat(), *all, "in order");
 }
 
 /// A protocol thread can be suspended in the middle of its queue: after a round it lets the driver of its core run, and goes on in the
@@ -76,9 +81,7 @@ fn with_a_queue(ends: Ends, then: impl Fn(&mut Core<'_>) + Sync) -> [Vec<u16>; 3
 #[test]
 fn a_protocol_thread_is_suspended_in_the_middle_of_its_queue() {
     for ends in Ends::BOTH_FAMILIES {
-        let [before, after, all] = with_a_queue(ends, |core| _ = core.driver.poll());
-        assert_eq!((before.len(), after.len()), (ROUND, REST));
-        assert_eq!([before, after].concat(), all);
+        goes_on_in_its_queue(ends, |core| _ = core.driver.poll());
     }
 }
 
@@ -87,11 +90,63 @@ fn a_protocol_thread_is_suspended_in_the_middle_of_its_queue() {
 #[test]
 fn a_call_of_a_core_has_its_turn_in_the_queue() {
     for ends in Ends::BOTH_FAMILIES {
-        let [before, after, all] = with_a_queue(ends, |core| {
+        goes_on_in_its_queue(ends, |core| {
             let opened = core.stack.connect(None, SocketAddr::new(ends.src, 81), &Default::default());
             assert_eq!(opened.expect("a port is free").target().index(CORES), core.index, "its own connection");
         });
-        assert_eq!((before.len(), after.len()), (ROUND, REST));
-        assert_eq!([before, after].concat(), all);
     }
+}
+
+/// A core that stops polling runs what is in its queue first.
+#[test]
+fn a_core_that_stops_leaves_nothing_in_its_queue() {
+    for ends in Ends::BOTH_FAMILIES {
+        goes_on_in_its_queue(ends, |core| core.driver.rest());
+    }
+}
+
+/// Asks all cores when its connection is ready: that is, on the stack of the protocol thread.
+struct Asks(Stack<Counting>, AtomicUsize);
+
+impl Watch for Asks {
+    fn ready(&self, _: Readiness, _: Readiness) {
+        assert_eq!(self.0.stats().connections, CORES, "each has one");
+        self.1.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Two protocol threads that wait for each other's answers run their messages meanwhile, though they are suspended in the middle
+/// of their own.
+#[test]
+fn protocol_threads_that_ask_each_other_get_their_answers() {
+    const QUESTIONS: u32 = 200;
+    testbed::limit::within(|| {
+        let done = AtomicUsize::new(0);
+        on_cores(arch(), (1, CORES), |core| {
+            let ends = Ends::PEER_TO_STACK;
+            let Connection { port, socket, acknowledged, .. } = core.alone(|core, peer| core.accept(peer, ends));
+            core.all.wait();
+            let asks = Arc::new(Asks(core.stack.clone(), AtomicUsize::new(0)));
+            socket.ready.watch(asks.clone());
+            let target: Target = socket.target();
+            for at in 0..QUESTIONS {
+                let seq = ISS.wrapping_add(1 + at);
+                let segment = Segment { data: b"?", ..Segment::ack((port, PORT), seq, acknowledged) };
+                let frame = segment.and(TcpFlags::PSH).frame_over(ends);
+                let before = asks.1.load(Ordering::SeqCst);
+                // The other core may be in the peer's lock, and is not asked anything there.
+                core.peer.lock().unwrap_or_else(PoisonError::into_inner).put(0, &frame);
+                while asks.1.load(Ordering::SeqCst) == before {
+                    core.driver.poll();
+                }
+                let read = core.stack.call(&target, Call::Receive(tcp::Receive { max: 100 }));
+                assert_eq!(received(read).expect("data").0, b"?");
+            }
+            done.fetch_add(1, Ordering::SeqCst);
+            while done.load(Ordering::SeqCst) < CORES {
+                core.driver.poll();
+                thread::yield_now();
+            }
+        });
+    });
 }
