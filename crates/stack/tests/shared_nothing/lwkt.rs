@@ -150,3 +150,35 @@ fn protocol_threads_that_ask_each_other_get_their_answers() {
         });
     });
 }
+
+/// The fault of DragonFly: `listen()` does not wait for the other core, where a SYN that comes at once is refused.
+#[test]
+fn with_async_wildcard_a_core_may_refuse_what_another_one_listens_for() {
+    const NEW: u16 = 81;
+    let flags = on_cores(Architecture::named("connp-t:lwkt+async-wildcard"), (1, CORES), |core| {
+        let ends = Ends::PEER_TO_STACK;
+        // Kept until all is over.
+        let listener = (core.index == 0).then(|| {
+            let any = SocketAddr::new("::".parse().expect("an address"), NEW);
+            core.stack.listen(any, 64, Default::default()).expect("the port is free")
+        });
+        core.all.wait();
+        let index = |port: u16| {
+            core.stack.flow(SocketAddr::new(ends.dst, NEW), SocketAddr::new(ends.src, port)).index(CORES)
+        };
+        let port = (2000..).find(|port| index(*port) == core.index).expect("a port");
+        let syn = Segment::syn(port, NEW).frame_over(ends);
+        let answers = core.alone(|core, peer| {
+            [(), ()].map(|()| {
+                core.receive(peer, &syn);
+                peer.segments().pop().map(|(header, _)| header.flags)
+            })
+        });
+        core.all.wait();
+        drop(listener);
+        answers
+    });
+    let (admitted, refused) = (Some(TcpFlags::SYN | TcpFlags::ACK), Some(TcpFlags::RST | TcpFlags::ACK));
+    assert_eq!(flags[0][0], admitted, "the replica of the core that listens is waited for");
+    assert_eq!(flags[1], [refused, admitted]);
+}

@@ -123,6 +123,8 @@ fn a_stack_is_switched_in_use() {
         ("netisr:deferred", "softint"),
         ("backlog:processor", "backlog"),
         ("connp-t", "backlog:processor"),
+        ("connp-t:lwkt", "connp-t"),
+        ("giant", "connp-t:lwkt"),
     ];
     for seam in seams {
         let [from, to] = [seam.0, seam.1].map(Architecture::named);
