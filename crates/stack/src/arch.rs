@@ -16,6 +16,7 @@ pub mod frame_workers;
 pub mod giant;
 pub mod layer;
 pub mod lazy_broadcast;
+pub mod lwkt;
 pub mod mailbox;
 pub mod msgp;
 pub mod msgp_pool;

@@ -174,7 +174,7 @@ fn segments_of_a_batch_read_the_clock_no_oftener_than_one(arch: Architecture) {
 }
 
 /// The thread that reads has polled just now: it uses the time of that batch.
-#[every_arch(only(up, shared_nothing))]
+#[every_arch(only(up, shared_nothing, connp_t_lwkt))]
 fn the_thread_that_polls_reads_payload_without_the_clock(arch: Architecture) {
     for (ends, receive) in Ends::BOTH_FAMILIES.into_iter().flat_map(|ends| RECEIVES.map(|receive| (ends, receive))) {
         let mut world = World::new(arch, ends);
@@ -188,7 +188,7 @@ fn the_thread_that_polls_reads_payload_without_the_clock(arch: Architecture) {
 /// RFC 7323, 4.1: TSval is "the current value of the timestamp clock". A user's thread that does not poll reads when it
 /// likes, long after the last batch: the window update that it causes has the time of the read. (Under `up` and
 /// `shared-nothing` the reader is the thread that polls.)
-#[every_arch(except(up, shared_nothing))]
+#[every_arch(except(up, shared_nothing, connp_t_lwkt))]
 fn a_window_update_has_the_time_of_the_read_not_of_the_last_batch(arch: Architecture) {
     for (ends, receive) in Ends::BOTH_FAMILIES.into_iter().flat_map(|ends| RECEIVES.map(|receive| (ends, receive))) {
         let mut world = World::new(arch, ends);

@@ -93,7 +93,7 @@ impl ConnectionHandler<Counting> for Answer {
 }
 
 /// A segment arrives, and its connection's handler answers it.
-#[every_arch(only(up, shared_nothing))]
+#[every_arch(only(up, shared_nothing, connp_t_lwkt))]
 fn the_owners_handlers_take_no_lock_and_no_read_modify_write(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         let mut node = node(arch);
@@ -135,7 +135,7 @@ fn datagram_round(node: &mut Node<Counting>, socket: &UdpShared<Counting>, ends:
     spent
 }
 
-#[every_arch(only(up, shared_nothing))]
+#[every_arch(only(up, shared_nothing, connp_t_lwkt))]
 fn the_owners_echo_over_tcp_takes_no_lock_and_no_read_modify_write(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         let mut node = node(arch);
@@ -147,7 +147,7 @@ fn the_owners_echo_over_tcp_takes_no_lock_and_no_read_modify_write(arch: Archite
     }
 }
 
-#[every_arch(only(up, shared_nothing))]
+#[every_arch(only(up, shared_nothing, connp_t_lwkt))]
 fn the_owners_echo_over_udp_takes_no_lock_and_no_read_modify_write(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         let mut node = node(arch);
@@ -191,7 +191,7 @@ fn to_accept_where_no_connection_waits_takes_no_lock(arch: Architecture) {
 }
 
 /// The counters work: where threads share the stack, the same echo takes locks.
-#[every_arch(except(up, shared_nothing))]
+#[every_arch(except(up, shared_nothing, connp_t_lwkt))]
 fn others_pay_for_what_they_share(arch: Architecture) {
     let ends = Ends::PEER_TO_STACK;
     let mut node = node(arch);

@@ -1,7 +1,11 @@
-//! The defining property of `shared-nothing`, on two cores: threads that each poll a queue pair. A core answers the
+//! The defining property of `shared-nothing`, on two cores: threads that each poll a queue pair. `connp-t:lwkt` has it too, and
+//! `shared_nothing/lwkt.rs` shows what its cores do with their queues. A core answers the
 //! segments that it receives, serves its connections and opens new ones alone: no message, no lock and no
 //! read-modify-write for data, and no cache line that the other core writes too. Lines are those of the platform's
 //! atomics ([`testbed::counting`]); the rest of a cell is plain memory, of which each cell refuses a second thread.
+
+#[path = "shared_nothing/lwkt.rs"]
+mod lwkt;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -12,6 +16,7 @@ use std::thread;
 
 use dev::mem::{self, MemConfig};
 use dev::{Device, QueuePair};
+use every_arch::every_arch;
 use pktbuf::PktBuf;
 use stack::call::{Call, Reply};
 use stack::socket::{ListenerShared, Readiness, TcpSocket};
@@ -59,12 +64,15 @@ struct Core<'a> {
 }
 
 /// Runs the cores with `devices` devices of this many queues each, each core on a thread of its own.
-fn on_cores<R: Send>((devices, queues): (u8, usize), work: impl Fn(&mut Core<'_>) -> R + Sync) -> Vec<R> {
+fn on_cores<R: Send>(
+    arch: Architecture,
+    (devices, queues): (u8, usize),
+    work: impl Fn(&mut Core<'_>) -> R + Sync,
+) -> Vec<R> {
     let links = (0..devices).map(|_| mem::pair::<Counting>(MemConfig { queues, ..MemConfig::default() }));
     let (near, far): (Vec<_>, Vec<_>) = links.unzip();
     let drivers = if devices == 1 { DriverLayout::PerIndex } else { DriverLayout::PerDevice };
     let clock = Clock::Virtual(VirtualClock::new(START));
-    let arch = Architecture::named("shared-nothing");
     let config = StackConfig { seed: Some(1), cpus: CORES, clock, drivers, ..StackConfig::new(arch) };
     // With several devices, only the first has the peer.
     let addresses = |n| match n {
@@ -186,9 +194,9 @@ impl Core<'_> {
 
 /// Seastar, IX, mTCP: an echo costs no lock, no read-modify-write and no message on any core, and no two cores write one
 /// line for it.
-#[test]
-fn cores_serve_their_connections_without_a_shared_line() {
-    let lines = on_cores((1, CORES), |core| {
+#[every_arch(only(shared_nothing, connp_t_lwkt))]
+fn cores_serve_their_connections_without_a_shared_line(arch: Architecture) {
+    let lines = on_cores(arch, (1, CORES), |core| {
         core.alone(|core, peer| {
             let mut lines = BTreeSet::new();
             for ends in Ends::BOTH_FAMILIES {
@@ -209,11 +217,11 @@ fn cores_serve_their_connections_without_a_shared_line() {
 }
 
 /// A core accepts the connections that it has received, while it has any; an idle core takes those of another one.
-#[test]
-fn a_core_accepts_what_it_has_received_and_then_what_others_have() {
+#[every_arch(only(shared_nothing, connp_t_lwkt))]
+fn a_core_accepts_what_it_has_received_and_then_what_others_have(arch: Architecture) {
     const EACH: usize = 4;
     let ends = Ends::PEER_TO_STACK;
-    let accepted = on_cores((1, CORES), |core| {
+    let accepted = on_cores(arch, (1, CORES), |core| {
         core.alone(|core, peer| {
             let mut from = 2000;
             for _ in 0..EACH {
@@ -238,10 +246,10 @@ fn a_core_accepts_what_it_has_received_and_then_what_others_have() {
 }
 
 /// Of what two cores write to set connections up and to accept them, they have the readiness of the listener in common.
-#[test]
-fn cores_set_connections_up_beside_each_other() {
+#[every_arch(only(shared_nothing, connp_t_lwkt))]
+fn cores_set_connections_up_beside_each_other(arch: Architecture) {
     // Sockets are kept: the memory of one that is gone may be given to the other core.
-    let cores = on_cores((1, CORES), |core| {
+    let cores = on_cores(arch, (1, CORES), |core| {
         let (mut lines, mut sockets) = (BTreeSet::new(), Vec::new());
         core.alone(|core, peer| {
             for round in 0..WARM + ROUNDS {
@@ -268,11 +276,11 @@ fn cores_set_connections_up_beside_each_other() {
 }
 
 /// The connections that a core opens are its own, and so are their answers; it opens them without a message.
-#[test]
-fn what_a_core_opens_comes_home() {
+#[every_arch(only(shared_nothing, connp_t_lwkt))]
+fn what_a_core_opens_comes_home(arch: Architecture) {
     // An open that is another core's waits for it.
-    testbed::limit::within(|| {
-        on_cores((1, CORES), |core| {
+    testbed::limit::within(move || {
+        on_cores(arch, (1, CORES), |core| {
             core.alone(|core, peer| {
                 for ends in Ends::BOTH_FAMILIES {
                     let remote = SocketAddr::new(ends.src, 81);
@@ -299,9 +307,9 @@ fn what_a_core_opens_comes_home() {
 
 /// Seastar: a segment that reaches the wrong core goes to the right one as a message, and that one answers it. Here each
 /// core polls a device, so that half of the flows of a device are the other core's.
-#[test]
-fn a_segment_at_the_wrong_core_is_answered_by_the_right_one() {
-    on_cores((2, 1), |core| {
+#[every_arch(only(shared_nothing, connp_t_lwkt))]
+fn a_segment_at_the_wrong_core_is_answered_by_the_right_one(arch: Architecture) {
+    on_cores(arch, (2, 1), |core| {
         let ends = Ends::PEER_TO_STACK;
         let port = core.port_of(1, ends, 2000);
         if core.index == 0 {
@@ -330,11 +338,11 @@ fn a_segment_at_the_wrong_core_is_answered_by_the_right_one() {
 }
 
 /// Two cores that wait for each other's answers read their mail meanwhile.
-#[test]
-fn cores_that_ask_each_other_get_their_answers() {
-    testbed::limit::within(|| {
+#[every_arch(only(shared_nothing, connp_t_lwkt))]
+fn cores_that_ask_each_other_get_their_answers(arch: Architecture) {
+    testbed::limit::within(move || {
         let done = AtomicUsize::new(0);
-        on_cores((1, CORES), |core| {
+        on_cores(arch, (1, CORES), |core| {
             for _ in 0..500 {
                 assert_eq!(core.stack.stats().connections, 0);
             }

@@ -19,6 +19,7 @@
 //! | many values, each used by one owner at a time, never moved | [`slab`] | `slab/` |
 //! | pass values between threads | [`ring::spsc`], [`ring::Mpsc`] | `ring/` |
 //! | sleep until there is work | [`Parker`], [`Condvar`], [`Doorbell`] | one file each |
+//! | a second stack for a thread | [`Coroutine`] | `coroutine.rs` |
 //! | read without a lock values that a writer frees later | [`Qsbr`], [`SectionReader`] | `qsbr.rs` |
 //! | the same for one value that is replaced as a whole | [`RcuCell`] | `rcu_cell.rs` |
 //! | read often a value that hardly ever changes | [`Versioned`] | `versioned.rs` |
@@ -35,6 +36,7 @@ mod cache_padded;
 mod charge;
 mod claim_lock;
 mod condvar;
+mod coroutine;
 mod doorbell;
 mod forward_atomic;
 mod forward_platform;
@@ -69,6 +71,7 @@ pub use cache_padded::CachePadded;
 pub use charge::{LockStep, Object, Step, ThreadClass};
 pub use claim_lock::{ClaimGuard, ClaimLock, Claimed};
 pub use condvar::Condvar;
+pub use coroutine::{Coroutine, Suspender};
 pub use doorbell::{Armed, DoorbellLike, NoDoorbell};
 pub use index_stack::IndexStack;
 pub use lock::{Guard, Lock, LockKind, RawLock, UnknownLockKind, raw};

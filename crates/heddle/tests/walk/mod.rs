@@ -13,9 +13,10 @@ use sync::walk::{WalkStep, record};
 use crate::world::World;
 
 /// The architectures that are walked through.
-pub const PLANS: [&str; 10] = [
+pub const PLANS: [&str; 11] = [
     "connp-l:128",
     "connp-t:spsc",
+    "connp-t:lwkt",
     "msgp:6",
     "msgp-pool",
     "backlog",

@@ -105,7 +105,7 @@ pub trait Exclusion<P: Platform>: Send + Sync + 'static {
     fn hear(&self, _hub: &Hub<P>) {}
 
     /// Wakes the thread that uses the cell, after the calling thread has sent messages without announcing them.
-    fn announce(&self) {}
+    fn announce(&self, _hub: &Hub<P>) {}
 
     /// See [`RunningArchitecture::use_tables`].
     fn use_tables(&self, _hub: &Hub<P>, work: &mut dyn FnMut()) -> bool {
@@ -381,7 +381,7 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
 
     fn end_of_batch(&self, deferred: &mut DeferredEffects<P>) {
         while let Some(cell) = deferred.next_announcement() {
-            self.inner.cells[cell].announce();
+            self.inner.cells[cell].announce(&self.inner.hub);
         }
     }
 

@@ -24,6 +24,7 @@ use super::RunningArchitecture;
 use super::async_wildcard::let_an_arrival_pass;
 use super::cells::{Cells, Exclusion, Hub};
 use super::declaration::{Declaration, NamedFault, Properties, TableRow, Variant};
+use super::lwkt;
 use super::mailbox::Mailbox;
 use super::select::ThreadConfig;
 use crate::connections::Upkeep;
@@ -34,12 +35,12 @@ use crate::shared::Shared;
 use crate::socket::HandlersRun;
 
 /// Messages that a thread runs before it checks its timers again (DragonFly: 512).
-const ROUND: usize = 512;
+pub(super) const ROUND: usize = 512;
 
 /// The declaration of this architecture.
 pub const DECLARATION: Declaration<Owners> = Declaration {
     name: "connp-t",
-    options: "[:mutex|spsc]",
+    options: "[:mutex|spsc|lwkt]",
     variants: &[
         Variant {
             name: "connp-t",
@@ -52,6 +53,12 @@ pub const DECLARATION: Declaration<Owners> = Declaration {
             also: None,
             about: "protocol threads own connections; lock-free rings",
             parameter: Owners::waiting(QueueKind::Ring),
+        },
+        Variant {
+            name: "connp-t:lwkt",
+            also: None,
+            about: "the protocol thread is a second stack of the core's own thread, and its queue has no lock",
+            parameter: Owners::waiting(QueueKind::Core),
         },
     ],
     unlisted: &[],
@@ -72,7 +79,7 @@ pub const DECLARATION: Declaration<Owners> = Declaration {
         handlers: HandlersRun::Inside,
         complexity: 5,
     },
-    exceptions: &[],
+    exceptions: &[("connp-t:lwkt", lwkt::PROPERTIES)],
     rows: &[
         TableRow {
             names: "`connp-t`",
@@ -88,6 +95,14 @@ pub const DECLARATION: Declaration<Owners> = Declaration {
             exclusive_use: "the same, lock-free rings",
             thread: "the same",
             table: "the same",
+            order: "queue",
+        },
+        TableRow {
+            names: "`connp-t:lwkt`",
+            cell: "the flows of one receive thread",
+            exclusive_use: "message to the protocol thread: on its core an entry of a plain queue and a switch of stacks, from elsewhere a ring and a wake-up",
+            thread: "the protocol thread, a coroutine of the receive thread",
+            table: "private, listeners replicated; local ports chosen so that replies arrive at the same core",
             order: "queue",
         },
         TableRow {
@@ -108,6 +123,8 @@ pub enum QueueKind {
     Mutex,
     /// A lock-free ring.
     Ring,
+    /// A queue without a lock, of the one thread that carries the protocol thread; a ring for other threads ([`lwkt`](super::lwkt)).
+    Core,
 }
 
 /// The protocol threads.
@@ -143,7 +160,10 @@ pub fn new<P: Platform>(
     threads: ThreadConfig,
     contents: Box<Contents<P>>,
 ) -> Arc<dyn RunningArchitecture<P>> {
-    Arc::new(cells(shared, owners, threads, contents))
+    match owners.queue {
+        QueueKind::Core => lwkt::new(shared, owners.async_wildcard, contents),
+        QueueKind::Mutex | QueueKind::Ring => Arc::new(cells(shared, owners, threads, contents)),
+    }
 }
 
 /// The cells alone, as [`new`] has them.
@@ -158,7 +178,7 @@ pub(super) fn cells<P: Platform>(
         cell: ThreadOwned::new(Cell::new(shared, &slab, Writers::Many)),
         mailbox: match queue {
             QueueKind::Mutex => Mailbox::list(shared.lock_kind_between_threads()),
-            QueueKind::Ring => Mailbox::ring(),
+            QueueKind::Ring | QueueKind::Core => Mailbox::ring(),
         },
         deadline: P::AtomicU64::new(u64::MAX),
         stop: P::AtomicBool::new(false),
@@ -261,7 +281,7 @@ impl<P: Platform> Exclusion<P> for OwnerThread<P> {
         self.mailbox.send(message, announce)
     }
 
-    fn announce(&self) {
+    fn announce(&self, _: &Hub<P>) {
         self.mailbox.announce();
     }
 

@@ -6,7 +6,8 @@
 //! owner should be the thread that polls the devices, not the one that sets the stack up.
 //!
 //! The architectures of this kind differ in the part of the stack that one cell covers ([`Domain`]): all of it
-//! ([`up`](super::up)), or the flows that one receive thread polls ([`shared_nothing`](super::shared_nothing)).
+//! ([`up`](super::up)), or the flows that one receive thread polls ([`shared_nothing`](super::shared_nothing)). Under
+//! [`lwkt`](super::lwkt) the owner uses the cell on a second stack.
 //!
 //! What may never happen: mail in a cell's mailbox while its owner sleeps, or while it has no owner and no thread is
 //! about to check it; two owners that wait for each other (a thread that waits for an answer reads the messages to all
@@ -93,7 +94,7 @@ impl<P: Platform, D: Domain<P>> PolledCell<P, D> {
 
     /// Makes the polling thread the owner, unless another thread is.
     #[cold]
-    fn take_over(&self, hub: &Hub<P>) -> bool {
+    pub(super) fn take_over(&self, hub: &Hub<P>) -> bool {
         if !self.domain.is_polled_here() {
             return false;
         }
@@ -164,12 +165,22 @@ impl<P: Platform, D: Domain<P>> PolledCell<P, D> {
 
     /// Whether the calling thread owns the cell because it polls.
     #[inline]
-    fn is_polled_by_me(&self) -> bool {
+    pub(super) fn is_polled_by_me(&self) -> bool {
         self.owner.load(Ordering::Relaxed) == P::known_thread_index()
     }
 
+    /// Uses the cell, which the calling thread owns. `None`: it does not, or uses it already.
+    pub(super) fn with_mine<R>(&self, work: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
+        self.cell.borrow_mine().map(|mut cell| work(&mut cell))
+    }
+
+    /// The messages of other threads, for the owner.
+    pub(super) fn mailbox(&self) -> &Mailbox<P> {
+        &self.mailbox
+    }
+
     /// The next deadline of the cell, which the calling thread owns.
-    fn next_timer(&self) -> u64 {
+    pub(super) fn next_timer(&self) -> u64 {
         self.cell.borrow_mine().map_or(u64::MAX, |cell| cell.deadline_nanos())
     }
 
@@ -226,7 +237,7 @@ impl<P: Platform, D: Domain<P>> Exclusion<P> for PolledCell<P, D> {
     }
 
     #[cold]
-    fn announce(&self) {
+    fn announce(&self, _: &Hub<P>) {
         if !D::WHOLE {
             self.tell_owner();
         }

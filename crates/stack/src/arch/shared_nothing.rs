@@ -64,10 +64,17 @@ pub const DECLARATION: Declaration<()> = Declaration {
 };
 
 /// The flows that one receive thread polls.
-struct CoreDomain<P: Platform> {
+pub(super) struct CoreDomain<P: Platform> {
     shared: Arc<Shared<P>>,
     /// The number of the receive thread, and of the cell.
     index: usize,
+}
+
+impl<P: Platform> CoreDomain<P> {
+    /// The flows of the receive thread of this number.
+    pub(super) fn new(shared: &Arc<Shared<P>>, index: usize) -> Self {
+        CoreDomain { shared: shared.clone(), index }
+    }
 }
 
 /// A cell for each receive thread, not owned yet.
@@ -79,8 +86,7 @@ pub fn new<P: Platform>(
 ) -> Arc<dyn RunningArchitecture<P>> {
     let (slab, cores) = (contents.slab.clone(), shared.links().alarms().threads());
     Arc::new(Cells::new(shared, cores, false, contents, |index| {
-        let core = CoreDomain { shared: shared.clone(), index };
-        PolledCell::new(core, Cell::new(shared, &slab, Writers::One), Mailbox::ring())
+        PolledCell::new(CoreDomain::new(shared, index), Cell::new(shared, &slab, Writers::One), Mailbox::ring())
     }))
 }
 

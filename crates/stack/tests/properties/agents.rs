@@ -52,7 +52,7 @@ fn answers(arch: Architecture, cell: usize) -> String {
 /// The thread that must run a call on a connection of this cell, which is idle.
 fn runs_calls(arch: Architecture, cell: usize) -> String {
     match arch.to_string().as_str() {
-        "up" | "shared-nothing" => TEST.to_owned(),
+        "up" | "shared-nothing" | "connp-t:lwkt" => TEST.to_owned(),
         "connp-t" | "connp-t:spsc" | "conn-thread:2" => own(arch, cell),
         "layer" => own(arch, 0),
         // Under squeue in all three modes: the caller would only sleep until the call is done (`squeue_synch_enter`).
@@ -251,7 +251,7 @@ fn a_packet_for_ip_that_another_driver_receives_is_answered_by_the_owner(arch: A
 }
 
 /// A call that waits for the owner of its cell is work that is not done: a stack with it does not rest.
-#[every_arch(only(up, shared_nothing, connp_t, connp_t_spsc, conn_thread_2, layer))]
+#[every_arch(only(up, shared_nothing, connp_t, connp_t_spsc, connp_t_lwkt, conn_thread_2, layer))]
 fn a_stack_with_a_call_that_waits_does_not_rest(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         let mut bench = Bench::on_one_thread(arch, ends);

@@ -10,7 +10,7 @@ use crate::scene::TEST;
 use crate::walk::{Moment, What, connection_locks, count, held_by_events, taken};
 
 /// Willmann's UP: one thread has the stack, and needs no lock. IX, Seastar: so does a core for the flows that it polls.
-#[every_arch(only(up, shared_nothing))]
+#[every_arch(only(up, shared_nothing, connp_t_lwkt))]
 fn a_thread_that_owns_what_it_polls_takes_no_lock(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         let walks = walks(arch, ends);

@@ -14,6 +14,7 @@ mod events;
 mod exclusion;
 mod faults;
 mod layer;
+mod lwkt;
 mod named_faults;
 mod netisr;
 mod processor;

@@ -157,7 +157,7 @@ fn with_async_wildcard_a_syn_right_after_listen_may_meet_no_listener() {
 /// A listener that is closed at once: the replicas on their way find that, and stay away.
 #[test]
 fn with_async_wildcard_a_replica_does_not_come_after_its_listener_has_closed() {
-    for name in ["connp-t+async-wildcard", "connp-t:spsc+async-wildcard"] {
+    for name in ["connp-t+async-wildcard", "connp-t:spsc+async-wildcard", "connp-t:lwkt+async-wildcard"] {
         let _scene = Scene::new();
         let arch = Architecture::named(name);
         let mut node = Node::<Observed>::with_known_peer(NodeConfig { cpus: 4, ..NodeConfig::new(arch) });
@@ -193,6 +193,7 @@ fn the_peer_sees_no_fault_but_the_refused_syn() {
         "connp-l:4+lazy-broadcast",
         "connp-t+async-wildcard",
         "connp-t:spsc+async-wildcard",
+        "connp-t:lwkt+async-wildcard",
     ];
     for name in faults {
         for ends in Ends::BOTH_FAMILIES {

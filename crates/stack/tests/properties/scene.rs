@@ -36,6 +36,8 @@ pub struct Sent {
     pub by: String,
     /// The locks that this thread held, outermost first, without the device's own.
     pub held: Vec<LockClass>,
+    /// An address on the stack on which that thread was.
+    pub stack: usize,
 }
 
 /// The recorded state.
@@ -238,12 +240,20 @@ fn held() -> Vec<LockClass> {
     classes
 }
 
+/// An address on the stack on which the calling thread is.
+#[inline(never)]
+pub fn on_this_stack() -> usize {
+    let here = std::hint::black_box(0u8);
+    std::ptr::from_ref(&here).addr()
+}
+
 /// The calling thread gives a segment to the device, and stops there while the port is closed.
 pub fn send(to: u16, len: usize) {
     let held: Vec<_> = held().into_iter().filter(|class| *class != LockClass::DeviceTx).collect();
+    let stack = on_this_stack();
     report(|state, by| {
         state.unflushed = true;
-        state.sent.push(Sent { to, len, by: by.to_owned(), held });
+        state.sent.push(Sent { to, len, by: by.to_owned(), held, stack });
     });
     let Some((scene, name)) = HERE.with(|here| here.borrow().clone()) else { return };
     if scene.state().closed.contains(&to) {

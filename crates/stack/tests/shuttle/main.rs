@@ -123,6 +123,8 @@ fn a_stack_is_switched_in_use() {
         ("netisr:deferred", "softint"),
         ("backlog:processor", "backlog"),
         ("connp-t", "backlog:processor"),
+        ("connp-t:lwkt", "connp-t"),
+        ("giant", "connp-t:lwkt"),
     ];
     for seam in seams {
         let [from, to] = [seam.0, seam.1].map(Architecture::named);
@@ -137,7 +139,7 @@ fn nobody_is_inside_a_closed_gate_or_left_outside_an_open_one() {
     holds(|| gate::passes_while_it_closes::<Checked>(Passes::Driver));
 }
 
-#[every_arch(only(up, shared_nothing))]
+#[every_arch(only(up, shared_nothing, connp_t_lwkt))]
 fn owners_ask_each_other(arch: Architecture) {
     holds(move || owners::owners_ask_each_other::<Checked>(arch));
 }

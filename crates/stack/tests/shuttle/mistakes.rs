@@ -102,14 +102,14 @@ fn a_user_that_sleeps_without_a_last_look_at_the_socket_is_found() {
 
 /// `up`, `shared-nothing`: mail for the polling thread, or for the thread that uses the cell meanwhile, is read; and its sender is woken
 /// for the answer.
-#[every_arch(only(up, shared_nothing))]
+#[every_arch(only(up, shared_nothing, connp_t_lwkt))]
 fn mail_that_nobody_is_told_of_is_found(arch: Architecture) {
     hangs_with(Mistake::NoWake(CALLER, RECEIVER), move || crowd::<Checked>(arch));
     hangs_with(Mistake::NoWake(RECEIVER, CALLER), move || crowd::<Checked>(arch));
 }
 
 /// `shared-nothing`: a core that waits for another's answer is woken for it, and for its own mail.
-#[every_arch(only(shared_nothing))]
+#[every_arch(only(shared_nothing, connp_t_lwkt))]
 fn a_core_that_nobody_tells_of_its_mail_is_found(arch: Architecture) {
     hangs_with(Mistake::NoWake("core", "core"), move || owners_ask_each_other::<Checked>(arch));
 }
