@@ -34,10 +34,13 @@ fn kernel_thread() -> u64 {
     NUMBER.get()
 }
 
+/// Where a lent call is. It is valid until the body suspends itself or ends.
+type Loan<C> = NonNull<dyn FnMut(&mut C)>;
+
 /// What the body is resumed for.
 enum Resumed<C> {
     /// To go on, with the call that is lent to it, if any.
-    GoOn(Option<NonNull<dyn FnMut(&mut C)>>),
+    GoOn(Option<Loan<C>>),
     /// To end: the coroutine is dropped.
     End,
 }
@@ -113,7 +116,7 @@ impl<C: 'static> Coroutine<C> {
         let call = call.map(|call| {
             let call: NonNull<dyn FnMut(&mut C) + '_> = NonNull::from(call);
             // SAFETY: only the bound on the closure's life is changed; `Suspender::lent` keeps to it.
-            unsafe { std::mem::transmute::<NonNull<dyn FnMut(&mut C) + '_>, NonNull<dyn FnMut(&mut C)>>(call) }
+            unsafe { std::mem::transmute::<NonNull<dyn FnMut(&mut C) + '_>, Loan<C>>(call) }
         });
         self.switched.resume(Resumed::GoOn(call));
     }

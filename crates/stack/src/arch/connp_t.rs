@@ -123,7 +123,7 @@ pub enum QueueKind {
     Mutex,
     /// A lock-free ring.
     Ring,
-    /// A queue without a lock, of the one thread that carries the protocol thread; a ring for other threads ([`lwkt`](super::lwkt)).
+    /// A queue without a lock, of the one thread that carries the protocol thread; a ring for other threads ([`lwkt`]).
     Core,
 }
 

@@ -15,7 +15,7 @@
 //! - Code that the protocol thread calls outside the cell (wake-ups, notifications) may call the stack. That call runs at once: a
 //!   synchronous message to one's own port would never be answered (DragonFly: `lwkt_domsg` to the running thread).
 //!
-//! After [`ROUND`] messages the protocol thread lets the driver run. The tables of IP, transmit queues and the passing of a
+//! After 512 messages (`ROUND`) the protocol thread lets the driver run. The tables of IP, transmit queues and the passing of a
 //! cell from thread to thread are those of [`PolledCell`]; a cell without an owner is used by any thread, and has no protocol
 //! thread.
 //!
@@ -48,7 +48,7 @@ use crate::place::{Cell, Contents};
 use crate::shared::Shared;
 use crate::socket::HandlersRun;
 
-/// The properties of `connp-t:lwkt`, where they are not its family's.
+/// The properties of `connp-t:lwkt`: its protocol threads are the receive threads'.
 pub(super) const PROPERTIES: Properties = Properties {
     single_thread: false,
     polling_thread_owns: true,
@@ -71,6 +71,9 @@ struct LwktQueue<P: Platform> {
     /// When the thread was given the latest of its work.
     now: Time,
 }
+
+/// A call of the core's own application, lent to the protocol thread.
+type LentCall<'a, P> = &'a mut dyn FnMut(&mut Cell<P>);
 
 /// One entry of the queue, taken out.
 enum Next<P: Platform> {
@@ -243,7 +246,7 @@ impl<P: Platform> LwktCore<P> {
         cell: &mut Cell<P>,
         now: Time,
         rest: &mut usize,
-        mut call: Option<&mut dyn FnMut(&mut Cell<P>)>,
+        mut call: Option<LentCall<'_, P>>,
         deferred: &mut DeferredEffects<P>,
     ) -> Left<P> {
         loop {
@@ -287,7 +290,7 @@ impl<P: Platform> Drop for CallerWaits<'_, P> {
 
 impl<P: Platform> LightweightThread<P> {
     /// Switches to the protocol thread, and lends it `call`. False: it runs already, further up the calling thread's stack.
-    fn switch(&self, hub: &Hub<P>, call: Option<&mut dyn FnMut(&mut Cell<P>)>) -> bool {
+    fn switch(&self, hub: &Hub<P>, call: Option<LentCall<'_, P>>) -> bool {
         let Some(mut protocol) = self.protocol.borrow_mine() else { return false };
         if !protocol.as_ref().is_some_and(Coroutine::can_resume) {
             // The first; or the last one has ended with a panic, or with a thread that left its number to this one.
@@ -413,7 +416,8 @@ impl<P: Platform> Exclusion<P> for LightweightThread<P> {
 
     fn tick(&self, hub: &Hub<P>, now: Time) -> bool {
         let polled = &self.core.polled;
-        if !polled.is_polled_by_me() && !(polled.take_over(hub) && self.bind()) {
+        let owns = polled.is_polled_by_me() || (polled.take_over(hub) && self.bind());
+        if !owns {
             return false;
         }
         let more = self.core.take_mail();

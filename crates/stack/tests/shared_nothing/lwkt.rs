@@ -163,9 +163,8 @@ fn with_async_wildcard_a_core_may_refuse_what_another_one_listens_for() {
             core.stack.listen(any, 64, Default::default()).expect("the port is free")
         });
         core.all.wait();
-        let index = |port: u16| {
-            core.stack.flow(SocketAddr::new(ends.dst, NEW), SocketAddr::new(ends.src, port)).index(CORES)
-        };
+        let index =
+            |port: u16| core.stack.flow(SocketAddr::new(ends.dst, NEW), SocketAddr::new(ends.src, port)).index(CORES);
         let port = (2000..).find(|port| index(*port) == core.index).expect("a port");
         let syn = Segment::syn(port, NEW).frame_over(ends);
         let answers = core.alone(|core, peer| {
