@@ -24,6 +24,7 @@
 //! | read often a value that hardly ever changes | [`Versioned`] | `versioned.rs` |
 //! | a part that few of many objects have | [`OnceBox`] | once_cell's |
 //! | count holders, of which the last frees | [`ShareCount`], [`UseCount`] | `share_count.rs`, `use_count.rs` |
+//! | `Arc` with a count that the platform charges, or that a lock guards | [`CountedRef`] | `counted.rs` |
 //! | take and return places of an array | [`IndexStack`] | `index_stack.rs` |
 //! | pass a point in the order of tickets | [`Turnstile`] | `turnstile.rs` |
 //! | a value per thread, summed on demand | [`PerThread`] | `per_thread.rs` |
@@ -35,6 +36,7 @@ mod cache_padded;
 mod charge;
 mod claim_lock;
 mod condvar;
+mod counted;
 mod doorbell;
 mod forward_atomic;
 mod forward_platform;
@@ -69,6 +71,7 @@ pub use cache_padded::CachePadded;
 pub use charge::{LockStep, Object, Step, ThreadClass};
 pub use claim_lock::{ClaimGuard, ClaimLock, Claimed};
 pub use condvar::Condvar;
+pub use counted::{CountedRef, RefCounting};
 pub use doorbell::{Armed, DoorbellLike, NoDoorbell};
 pub use index_stack::IndexStack;
 pub use lock::{Guard, Lock, LockKind, RawLock, UnknownLockKind, raw};
