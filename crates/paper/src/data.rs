@@ -61,6 +61,8 @@ pub struct Subject {
     /// ([`Figure::workload`]).
     #[serde(default)]
     pub workload: String,
+    /// The preset of its machine in the simulator, if that is not the paper's.
+    pub machine: Option<String>,
     /// Processors that it uses, where loads are frame sizes; all of the machine if not stated. A host with fewer leaves it out.
     pub processors: Option<u32>,
     /// The class of the lock that all connections, or those of a group, share.
@@ -627,7 +629,7 @@ mod tests {
         let count =
             |ids: &[&str]| select(ids).unwrap().iter().map(|selected| selected.figures.len()).collect::<Vec<_>>();
         assert_eq!(count(&["willmann.fig2", "willmann.tab1"]), [2]);
-        assert_eq!(count(&["nahum", "willmann.fig2"]), [1, 9]);
+        assert_eq!(count(&["nahum", "willmann.fig2"]), [1, 13]);
         assert_eq!(count(&["all"]).len(), 5);
         let said = select(&["wilmann"]).unwrap_err().to_string();
         assert_eq!(

@@ -135,10 +135,12 @@ impl<'a> View<'a> {
         host: &Machine,
     ) -> View<'a> {
         let name = host_name(host);
-        let machine = if on == Place::Vsmp { paper.machine.as_str() } else { &name };
-        let is_subject =
-            |point: &Point| paper.subjects.iter().any(|subject| arch(subject, on) == Some(point.arch.as_str()));
-        let is_own = |point: &Point| point.on == on && point.machine == machine && is_subject(point);
+        let is_subject = |point: &Point| {
+            let machine = |subject| machine(paper, subject, on).unwrap_or(&name);
+            let stands_for = |subject: &Subject| arch(subject, on) == Some(point.arch.as_str());
+            paper.subjects.iter().any(|subject| stands_for(subject) && machine(subject) == point.machine)
+        };
+        let is_own = |point: &Point| point.on == on && is_subject(point);
         let own = || samples.iter().filter(|sample| is_own(&sample.point));
         let slice = own().map(|sample| sample.point.slice_ms).max();
         let preset = if on == Place::Vsmp { Preset::named(&paper.machine).ok() } else { None };
@@ -163,10 +165,11 @@ impl<'a> View<'a> {
         let Some(subject) = self.paper.subject(subject) else { return Vec::new() };
         let workload = self.figure.workload(subject, load);
         let (connections, processors) = self.figure.point(subject, load, self.processors);
-        let arch = arch(subject, self.on);
+        let (arch, machine) = (arch(subject, self.on), machine(self.paper, subject, self.on));
         let name = self.metric.value(subject);
         let own = move |sample: &&&Sample| {
             Some(sample.point.arch.as_str()) == arch
+                && machine.is_none_or(|machine| sample.point.machine == machine)
                 && sample.point.connections == connections
                 && sample.point.workload == workload
                 && (processors == 0 || sample.point.cpus == processors)
@@ -202,6 +205,11 @@ impl Samples for View<'_> {
     fn left_out(&self, term: &Term) -> Option<String> {
         self.paper.subject(&term.subject).filter(|_| self.on == Place::Host)?.lacks_on_host(self.cores)
     }
+}
+
+/// The preset on which a subject is simulated; `None` on this host.
+fn machine<'a>(paper: &'a Paper, subject: &'a Subject, on: Place) -> Option<&'a str> {
+    (on == Place::Vsmp).then(|| subject.machine.as_deref().unwrap_or(&paper.machine))
 }
 
 /// What stands for a subject there.

@@ -15,7 +15,7 @@ use lab::sampling::{Contender, Slice};
 use lab::workload::{Bench, Params, SendMode};
 use serde_json::json;
 
-use bridge::BridgeUnderTest;
+use bridge::BridgeOfHost;
 
 use crate::plan::{HostLoad, Plan, warm_up};
 use crate::point::{Point, Sample};
@@ -28,13 +28,13 @@ const BUFFER: u32 = 256 << 10;
 /// A subject that is open for the time of a load.
 enum OpenSubject {
     Senders(Box<Bench>),
-    Bridge(Box<BridgeUnderTest>),
+    Bridge(Box<BridgeOfHost>),
 }
 
 impl OpenSubject {
     fn open(point: &Point) -> Result<OpenSubject, String> {
         if !point.workload.is_empty() {
-            return Ok(OpenSubject::Bridge(Box::new(BridgeUnderTest::start(point)?)));
+            return Ok(OpenSubject::Bridge(Box::new(BridgeOfHost::start(point)?)));
         }
         let bench = Bench::open(&params(point)?).map_err(|error| error.to_string())?;
         Ok(OpenSubject::Senders(Box::new(bench)))

@@ -38,7 +38,7 @@ impl Effort {
 /// Length of a trial of a bridge on the host, in milliseconds. A longer one is interrupted more often, and loses frames.
 pub const TRIAL_MS: u64 = 20;
 /// Trials of a search for the throughput of a bridge, roughly, with those that are repeated.
-const TRIALS: f64 = 30.0;
+const TRIALS: f64 = 50.0;
 
 /// A load of the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,11 +127,14 @@ fn simulated(
     for figure in figures.iter().filter(|figure| figure.reason_not_to_run(Place::Vsmp).is_none()) {
         let subjects = figure.subjects.iter().filter_map(|name| paper.subject(name));
         for (arch, subject) in subjects.filter_map(|subject| Some((subject.simulated.as_ref()?, subject))) {
+            let preset =
+                subject.machine.as_deref().map_or(Ok(preset.clone()), Preset::named).map_err(DataError::new)?;
             for &load in figure.loads(effort.full) {
                 let (connections, cpus) = figure.point(subject, load, preset.cpus as u32);
                 let workload = figure.workload(subject, load);
                 points.extend((1..=effort.seeds).map(|seed| {
-                    let (machine, lock) = (paper.machine.clone(), preset.habits.lock_kind.to_string());
+                    let machine = subject.machine.as_ref().unwrap_or(&paper.machine).clone();
+                    let lock = preset.habits.lock_kind.to_string();
                     let (on, arch, workload) = (Place::Vsmp, arch.clone(), workload.clone());
                     (
                         seed,

@@ -19,21 +19,21 @@ use crate::point::{Point, Sample};
 const LIMITS: Limits = Limits { trial_s: TRIAL_MS as f64 * 1e-3, ..Limits::USUAL };
 
 /// A bridge with its worker threads, which sleep between its turns.
-pub(super) struct BridgeUnderTest {
+pub(super) struct BridgeOfHost {
     load: BridgeLoad,
     bench: BridgeBench,
 }
 
-impl BridgeUnderTest {
+impl BridgeOfHost {
     /// The bridge of a point.
-    pub(super) fn start(point: &Point) -> Result<BridgeUnderTest, String> {
+    pub(super) fn start(point: &Point) -> Result<BridgeOfHost, String> {
         let Workload::Bridge(load) = point.workload.parse()? else {
             return Err(format!("`{}` is not a load that runs on a host", point.workload));
         };
         let (between, workers) = (Between::Bridge(load.exclusion), point.cpus as usize);
         let (ring, stations, buffers) = (RING, STATIONS, Buffers::Copied);
         let config = BenchConfig { between, workers, work: load.work, ring, stations, buffers };
-        Ok(BridgeUnderTest { load, bench: BridgeBench::start(config).map_err(|error| error.to_string())? })
+        Ok(BridgeOfHost { load, bench: BridgeBench::start(config).map_err(|error| error.to_string())? })
     }
 
     /// Searches its throughput.
