@@ -15,7 +15,7 @@ use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use lab::machine::{Machine, Probe, cores};
 use lab::units::duration;
-use paper::data::Selected;
+use paper::data::{Figure, Selected};
 use paper::plan::{Effort, Plan};
 use paper::point::{Place, Point, Sample};
 use paper::run::{Outcome, Progress};
@@ -154,18 +154,30 @@ fn measure(args: &RunArgs) -> Result<(), Failure> {
     end(&outcome, args)
 }
 
-/// A line for each figure that can run at none of the places.
+/// A line for each figure that can run at none of the places, and for each subject that this host leaves out.
 fn not_run(selected: &[Selected<'_>], places: &[Place]) -> Vec<String> {
     let mut lines = Vec::new();
     for Selected { paper, figures } in selected {
         for figure in figures {
             let reasons: Vec<_> = places.iter().map(|on| figure.reason_not_to_run(*on)).collect();
+            if places.contains(&Place::Host) && figure.reason_not_to_run(Place::Host).is_none() {
+                lines.extend(left_out(paper, figure));
+            }
             if let Some(Some(reason)) = reasons.first().filter(|_| reasons.iter().all(Option::is_some)) {
                 lines.push(format!("{}.{} ({reason})", paper.id, figure.id));
             }
         }
     }
     lines
+}
+
+/// A line for each subject of a figure that needs more CPUs than this host has.
+fn left_out(paper: &Paper, figure: &Figure) -> Vec<String> {
+    let lacking = |name: &String| {
+        let reason = paper.subject(name)?.lacks_on_host(cores())?;
+        Some(format!("{}.{}, {name} on this host ({reason})", paper.id, figure.id))
+    };
+    figure.subjects.iter().filter_map(lacking).collect()
 }
 
 fn announce(plan: &Plan, store: &Store, full: bool) {

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use clap::Args as ClapArgs;
 use indicatif::{ProgressBar, ProgressStyle};
-use lab::rfc2544::bench::Between;
+use lab::rfc2544::bench::{Between, RING, STATIONS};
 use lab::rfc2544::document::{Rfc2544Results, Rfc2544Row};
 use lab::rfc2544::line::{Buffers, LONGEST, SHORTEST};
 use lab::rfc2544::method::Limits;
@@ -48,22 +48,22 @@ pub struct Args {
     #[arg(long, value_name = "RATE")]
     line_rate: Option<BitRate>,
     /// Length of a trial in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=600_000))]
+    #[arg(long, value_name = "MS", default_value_t = (Limits::USUAL.trial_s * 1e3) as u32, value_parser = clap::value_parser!(u32).range(1..=600_000))]
     trial: u32,
     /// Number of times that each measurement is repeated
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     reps: u32,
     /// Number of trials at a rate, of which one must be without loss; 1 is the RFC's rule
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = Limits::USUAL.attempts, value_parser = clap::value_parser!(u32).range(1..=100))]
     attempts: u32,
     /// Resolution of the search in percent
-    #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
+    #[arg(long, value_name = "PERCENT", default_value_t = Limits::USUAL.resolution * 100.0)]
     resolution: f64,
     /// Frames that a receive ring holds
-    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    #[arg(long, value_name = "N", default_value_t = RING as u32, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     ring: u32,
     /// Stations behind each port
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = STATIONS as u32, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     stations: u32,
     /// Work per interrupt: a number of frames, or `drain` for all frames in the ring [default: drain for generic, 1 for
     /// mpsafe, a vector for rcu]
@@ -168,7 +168,7 @@ fn options(args: &Args) -> Result<Rfc2544Options, Failure> {
             resolution: args.resolution / 100.0,
             attempts: args.attempts,
             line_bits: args.line_rate.map(|rate| rate.0),
-            burst_s: 2.0,
+            ..Limits::USUAL
         },
         repetitions: args.reps,
         ring: args.ring,

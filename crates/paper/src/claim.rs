@@ -138,6 +138,11 @@ pub struct Finding {
 pub trait Samples {
     /// Values by seed.
     fn values(&self, term: &Term) -> BTreeMap<u64, f64>;
+
+    /// Why there can be none; `None` if they were not measured yet.
+    fn left_out(&self, _: &Term) -> Option<String> {
+        None
+    }
 }
 
 impl Test {
@@ -283,7 +288,8 @@ impl Condition {
         let values: BTreeMap<&Term, BTreeMap<u64, f64>> =
             self.terms().into_iter().map(|term| (term, samples.values(term))).collect();
         if let Some((term, _)) = values.iter().find(|(_, values)| values.is_empty()) {
-            return finding(Verdict::NotMeasured, format!("no sample of {}", name(term)), None, 0);
+            let reason = samples.left_out(term).map_or_else(String::new, |reason| format!(": {reason}"));
+            return finding(Verdict::NotMeasured, format!("no sample of {}{reason}", name(term)), None, 0);
         }
         // Only samples of one seed are compared: its subjects had the same flows and delays, or ran in the same seconds
         // of a round.

@@ -57,11 +57,13 @@ pub struct Subject {
     pub simulated: Option<String>,
     /// The corresponding architecture on this host.
     pub host: Option<String>,
-    /// What runs on the simulated machine; empty: bulk data is sent. Where a figure's loads are frame sizes, a word for
-    /// the size is added ([`Figure::workload`]).
+    /// What runs; empty: bulk data is sent. Where a figure's loads are frame sizes, a word for the size is added
+    /// ([`Figure::workload`]).
     #[serde(default)]
     pub workload: String,
-    /// Processors of the simulated machine that it uses, where loads are frame sizes; all of them if not stated.
+    /// The preset of its machine in the simulator, if that is not the paper's.
+    pub machine: Option<String>,
+    /// Processors that it uses, where loads are frame sizes; all of the machine if not stated. A host with fewer leaves it out.
     pub processors: Option<u32>,
     /// The class of the lock that all connections, or those of a group, share.
     pub lock: Option<String>,
@@ -70,6 +72,14 @@ pub struct Subject {
     /// A note to the reader.
     #[serde(default)]
     pub note: String,
+}
+
+impl Subject {
+    /// Why it cannot be measured on a host with so many CPUs; `None` if it can.
+    pub fn lacks_on_host(&self, cores: usize) -> Option<String> {
+        let processors = self.processors.filter(|processors| *processors as usize > cores)?;
+        Some(format!("it needs {processors} CPUs, this host has {cores}"))
+    }
 }
 
 /// The quantity that a figure measures.
@@ -619,7 +629,7 @@ mod tests {
         let count =
             |ids: &[&str]| select(ids).unwrap().iter().map(|selected| selected.figures.len()).collect::<Vec<_>>();
         assert_eq!(count(&["willmann.fig2", "willmann.tab1"]), [2]);
-        assert_eq!(count(&["nahum", "willmann.fig2"]), [1, 9]);
+        assert_eq!(count(&["nahum", "willmann.fig2"]), [1, 13]);
         assert_eq!(count(&["all"]).len(), 5);
         let said = select(&["wilmann"]).unwrap_err().to_string();
         assert_eq!(

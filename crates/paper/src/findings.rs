@@ -12,7 +12,7 @@ use serde::Serialize;
 use vsmp::Preset;
 
 use crate::claim::{Finding, Samples, Term, Verdict};
-use crate::data::{Axis, Claim, Figure, Metric, Paper, PaperValue};
+use crate::data::{Axis, Claim, Figure, Metric, Paper, PaperValue, Subject};
 use crate::plan::host_name;
 use crate::point::{Place, Point, Sample};
 
@@ -43,6 +43,8 @@ pub struct FigureFindings<'a> {
     pub unit: &'static str,
     /// A row for each subject and load that has any number.
     pub rows: Vec<Row<'a>>,
+    /// The subjects that this host cannot measure though it can measure the figure, each with the reason.
+    pub left_out: Vec<(&'a str, String)>,
     /// The claims about it.
     pub claims: Vec<ClaimFindings<'a>>,
 }
@@ -114,28 +116,37 @@ struct View<'a> {
     paper: &'a Paper,
     figure: &'a Figure,
     metric: Metric,
-    /// Processors of the paper's machine, where that is simulated.
-    processors: Option<u32>,
+    /// Processors of the paper's machine, where that is simulated; 0 on this host, whose subjects have all processors if
+    /// the paper does not state a number.
+    processors: u32,
     on: Place,
+    /// CPUs of this host.
+    cores: usize,
     samples: Vec<&'a Sample>,
 }
 
 impl<'a> View<'a> {
-    /// Samples of the paper's machine, or of this host with the longest slices.
+    /// Samples of the paper's machine, or of its subjects on this host with the longest slices.
     fn new(
         (paper, figure): (&'a Paper, &'a Figure),
         metric: Metric,
         on: Place,
         samples: &'a [Sample],
-        host: &str,
+        host: &Machine,
     ) -> View<'a> {
-        let machine = if on == Place::Vsmp { paper.machine.as_str() } else { host };
-        let own = || samples.iter().filter(|sample| sample.point.on == on && sample.point.machine == machine);
+        let name = host_name(host);
+        let is_subject = |point: &Point| {
+            let machine = |subject| machine(paper, subject, on).unwrap_or(&name);
+            let stands_for = |subject: &Subject| arch(subject, on) == Some(point.arch.as_str());
+            paper.subjects.iter().any(|subject| stands_for(subject) && machine(subject) == point.machine)
+        };
+        let is_own = |point: &Point| point.on == on && is_subject(point);
+        let own = || samples.iter().filter(|sample| is_own(&sample.point));
         let slice = own().map(|sample| sample.point.slice_ms).max();
         let preset = if on == Place::Vsmp { Preset::named(&paper.machine).ok() } else { None };
-        let processors = preset.map(|preset| preset.cpus as u32);
+        let processors = preset.map_or(0, |preset| preset.cpus as u32);
         let samples = own().filter(|sample| Some(sample.point.slice_ms) == slice).collect();
-        View { paper, figure, metric, processors, on, samples }
+        View { paper, figure, metric, processors, on, cores: host.cores, samples }
     }
 
     /// Seed, value, and whether it was steady.
@@ -153,14 +164,15 @@ impl<'a> View<'a> {
     fn measured(&self, subject: &str, load: u32) -> Vec<(u64, f64, bool)> {
         let Some(subject) = self.paper.subject(subject) else { return Vec::new() };
         let workload = self.figure.workload(subject, load);
-        let (connections, processors) = self.figure.point(subject, load, self.processors.unwrap_or(0));
-        let arch = if self.on == Place::Vsmp { subject.simulated.as_deref() } else { subject.host.as_deref() };
+        let (connections, processors) = self.figure.point(subject, load, self.processors);
+        let (arch, machine) = (arch(subject, self.on), machine(self.paper, subject, self.on));
         let name = self.metric.value(subject);
         let own = move |sample: &&&Sample| {
             Some(sample.point.arch.as_str()) == arch
+                && machine.is_none_or(|machine| sample.point.machine == machine)
                 && sample.point.connections == connections
                 && sample.point.workload == workload
-                && self.processors.is_none_or(|_| sample.point.cpus == processors)
+                && (processors == 0 || sample.point.cpus == processors)
         };
         let value =
             move |sample: &&Sample| Some((sample.point.seed, *sample.values.get(name.as_deref()?)?, sample.steady));
@@ -178,7 +190,7 @@ impl<'a> View<'a> {
     fn loads(&self) -> BTreeSet<u32> {
         let load = |point: &Point| match self.figure.axis {
             Axis::Processors => Some(point.cpus),
-            Axis::FrameBytes => point.workload.split('+').find_map(|word| word.strip_prefix("bytes=")?.parse().ok()),
+            Axis::FrameBytes => point.frame_bytes(),
             Axis::Connections | Axis::Groups => Some(point.connections),
         };
         self.samples.iter().filter_map(|sample| load(&sample.point)).collect()
@@ -189,14 +201,27 @@ impl Samples for View<'_> {
     fn values(&self, term: &Term) -> BTreeMap<u64, f64> {
         self.of(&term.subject, term.connections).into_iter().map(|(seed, value, _)| (seed, value)).collect()
     }
+
+    fn left_out(&self, term: &Term) -> Option<String> {
+        self.paper.subject(&term.subject).filter(|_| self.on == Place::Host)?.lacks_on_host(self.cores)
+    }
+}
+
+/// The preset on which a subject is simulated; `None` on this host.
+fn machine<'a>(paper: &'a Paper, subject: &'a Subject, on: Place) -> Option<&'a str> {
+    (on == Place::Vsmp).then(|| subject.machine.as_deref().unwrap_or(&paper.machine))
+}
+
+/// What stands for a subject there.
+fn arch(subject: &Subject, on: Place) -> Option<&str> {
+    if on == Place::Vsmp { subject.simulated.as_deref() } else { subject.host.as_deref() }
 }
 
 impl<'a> Findings<'a> {
     /// Of a paper, from samples of one commit.
     pub fn of(paper: &'a Paper, samples: &'a [Sample], host: &Machine) -> Findings<'a> {
-        let host = host_name(host);
-        let figures = paper.figures.iter().map(|figure| of_figure(paper, figure, samples, &host)).collect();
-        Findings { paper: &paper.id, commit: COMMIT, machine: &paper.machine, host, figures }
+        let figures = paper.figures.iter().map(|figure| of_figure(paper, figure, samples, host)).collect();
+        Findings { paper: &paper.id, commit: COMMIT, machine: &paper.machine, host: host_name(host), figures }
     }
 
     /// Verdicts by place, counted in the order of [`Verdict`].
@@ -229,13 +254,17 @@ impl Row<'_> {
     }
 }
 
-fn of_figure<'a>(paper: &'a Paper, figure: &'a Figure, samples: &'a [Sample], host: &str) -> FigureFindings<'a> {
+fn of_figure<'a>(paper: &'a Paper, figure: &'a Figure, samples: &'a [Sample], host: &Machine) -> FigureFindings<'a> {
     let id = format!("{}.{}", paper.id, figure.id);
     let views = figure.metric.map(|metric| Place::ALL.map(|on| View::new((paper, figure), metric, on, samples, host)));
     let rows = views.as_ref().map(|views| rows(paper, figure, views)).unwrap_or_default();
     let claims = paper.claims.iter().filter(|claim| claim.figure == figure.id);
     let claims = claims.map(|claim| of_claim(paper, figure, claim, views.as_ref())).collect();
-    FigureFindings { figure, id, unit: figure.metric.map_or("", Metric::unit), rows, claims }
+    let runs = figure.reason_not_to_run(Place::Host).is_none();
+    let subjects = figure.subjects.iter().filter(|_| runs).filter_map(|name| paper.subject(name));
+    let left_out = subjects.filter_map(|subject| Some((subject.name.as_str(), subject.lacks_on_host(host.cores)?)));
+    let left_out = left_out.collect();
+    FigureFindings { figure, id, unit: figure.metric.map_or("", Metric::unit), rows, left_out, claims }
 }
 
 fn rows<'a>(paper: &'a Paper, figure: &'a Figure, views: &[View<'a>; 2]) -> Vec<Row<'a>> {
@@ -306,10 +335,9 @@ pub(crate) mod tests {
                 let subject = paper.subject(&value.subject).unwrap();
                 let name = figure.metric.unwrap().value(subject).unwrap();
                 for seed in 1..=3 {
-                    let arch = subject.simulated.clone().unwrap();
-                    let arch = if on == Place::Vsmp { arch } else { subject.host.clone().unwrap() };
                     let (lock, workload) = ("adaptive".to_owned(), figure.workload(subject, value.at));
                     let (connections, cpus) = figure.point(subject, value.at, 4);
+                    let Some(arch) = arch(subject, on).map(str::to_owned) else { continue };
                     let point = Point {
                         on,
                         machine: machine.clone(),
@@ -384,6 +412,48 @@ pub(crate) mod tests {
         assert_eq!((fitted.paper, fitted.fitted), (Some(527.7), Some(true)));
         assert_eq!((held_out.paper, held_out.fitted), (Some(705.4), Some(false)));
         assert!(row(1, "8 cores", 1518).error_percent().unwrap().abs() < 1e-9);
+    }
+
+    /// On the host two subjects differ in their processors alone. One that needs more than there are is left out, and so are the
+    /// claims about it, with the reason.
+    #[test]
+    fn a_host_with_few_processors_decides_what_needs_no_more() {
+        let papers = Paper::all();
+        let bridge = papers.iter().find(|paper| paper.id == "netbsd").unwrap();
+        let host = Machine { cores: 2, ..Probe::start().finish() };
+        let mut samples = made(bridge, Place::Host);
+        samples.iter_mut().for_each(|sample| sample.point.machine = host_name(&host));
+        samples.retain(|sample| sample.point.cpus <= 2);
+        let findings = Findings::of(bridge, &samples, &host);
+        let row = |subject: &str| {
+            let row = findings.figures[0].rows.iter().find(|row| row.subject == subject && row.connections == 74);
+            row.unwrap().host.as_ref().map(|ours| ours.estimate.mean.round())
+        };
+        assert_eq!(["GENERIC", "1 core", "2 cores", "4 cores"].map(row), [Some(99.0), Some(329.0), Some(528.0), None]);
+        let lacks = |processors| format!("it needs {processors} CPUs, this host has 2");
+        assert_eq!(findings.figures[0].left_out, [("4 cores", lacks(4)), ("8 cores", lacks(8))]);
+        assert_eq!(findings.figures[2].left_out, []);
+        assert_eq!(["B04", "B06", "B07"].map(|id| verdict(&findings, id, Place::Host)), [Verdict::Holds; 3]);
+        assert_eq!(verdict(&findings, "B08", Place::Host), Verdict::NotMeasured);
+        let claim = findings.figures[0].claims.iter().find(|claim| claim.id == "B08").unwrap();
+        let numbers = &claim.host.conditions[0].numbers;
+        assert_eq!(*numbers, format!("no sample of 4 cores at 74: {}", lacks(4)));
+    }
+
+    /// Samples of another paper do not decide which slices count.
+    #[test]
+    fn slices_are_compared_within_a_paper() {
+        let papers = Paper::all();
+        let bridge = papers.iter().find(|paper| paper.id == "netbsd").unwrap();
+        let host = Machine { cores: 8, ..Probe::start().finish() };
+        let mut samples = made(bridge, Place::Host);
+        samples.extend(made(&papers[0], Place::Host).into_iter().map(|mut sample| {
+            sample.point.slice_ms = 250;
+            sample
+        }));
+        samples.iter_mut().for_each(|sample| sample.point.machine = host_name(&host));
+        let findings = Findings::of(bridge, &samples, &host);
+        assert!(findings.figures[0].rows.iter().all(|row| row.host.is_some()));
     }
 
     #[test]

@@ -1,15 +1,21 @@
-//! A load on this host: all subjects of a paper by turns, in the same seconds, with the lab's benchmark.
+//! A load on this host: all subjects of a paper by turns, in the same seconds, with the lab's benchmark, or with its tests
+//! of RFC 2544 where the subjects are bridges.
 //!
 //! Each round begins with another subject ([`lab::sampling`] says why), and the samples of a round go into the store
 //! together. So a pair of samples with one number of the round is a pair of neighbours in time.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Instant;
+mod bridge;
 
-use lab::machine::{Machine, Probe};
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use lab::machine::Probe;
 use lab::sampling::{Contender, Slice};
 use lab::workload::{Bench, Params, SendMode};
 use serde_json::json;
+
+use bridge::BridgeOfHost;
 
 use crate::plan::{HostLoad, Plan, warm_up};
 use crate::point::{Point, Sample};
@@ -18,6 +24,42 @@ use crate::store::{Store, StoreError};
 
 /// Socket buffers, in bytes, as in the paper.
 const BUFFER: u32 = 256 << 10;
+
+/// A subject that is open for the time of a load.
+enum OpenSubject {
+    Senders(Box<Bench>),
+    Bridge(Box<BridgeOfHost>),
+}
+
+impl OpenSubject {
+    fn open(point: &Point) -> Result<OpenSubject, String> {
+        if !point.workload.is_empty() {
+            return Ok(OpenSubject::Bridge(Box::new(BridgeOfHost::start(point)?)));
+        }
+        let bench = Bench::open(&params(point)?).map_err(|error| error.to_string())?;
+        Ok(OpenSubject::Senders(Box::new(bench)))
+    }
+
+    /// Measures a point of it.
+    fn sample(&mut self, point: Point) -> io::Result<Sample> {
+        let (probe, began) = (Probe::start(), Instant::now());
+        let now = |point| Sample::now(point, began.elapsed().as_secs_f64(), probe.finish());
+        match self {
+            OpenSubject::Senders(bench) => {
+                let slice = bench.run_slice(Duration::from_millis(point.slice_ms))?;
+                let mut sample = now(point);
+                fill(&mut sample, &slice);
+                Ok(sample)
+            }
+            OpenSubject::Bridge(bridge) => {
+                let found = bridge.measure()?;
+                let mut sample = now(point);
+                bridge.fill(&mut sample, &found);
+                Ok(sample)
+            }
+        }
+    }
+}
 
 /// Measures the loads of a plan that are missing.
 ///
@@ -53,16 +95,15 @@ fn one_load(
     tell: &mut dyn FnMut(String, &Store),
 ) -> Result<Outcome, StoreError> {
     let mut outcome = Outcome::default();
-    let connections = load.connections();
-    let mut contenders: Vec<(Point, Bench)> = Vec::new();
+    let mut contenders: Vec<(Point, OpenSubject)> = Vec::new();
     for point in &load.points {
-        tell(format!("opening {}, {connections} connections", point.arch), store);
-        match params(point).and_then(|params| Bench::open(&params).map_err(|error| error.to_string())) {
-            Ok(bench) => contenders.push((point.clone(), bench)),
-            Err(reason) => outcome.failed.push((format!("{} on this host", point.arch), reason)),
+        tell(format!("opening {}, {}", point.arch, load.words()), store);
+        match OpenSubject::open(point) {
+            Ok(subject) => contenders.push((point.clone(), subject)),
+            Err(reason) => outcome.failed.push((name(point), reason)),
         }
     }
-    let warming = warm_up(connections);
+    let warming = warm_up(load.connections());
     let mut number = load.last(store);
     let mut done = load.rounds(store);
     for turn in 0.. {
@@ -75,7 +116,7 @@ fn one_load(
         }
         let warm = turn < warming;
         let what = if warm { "warming up".to_owned() } else { format!("round {} of {rounds}", done + 1) };
-        tell(format!("{connections} connections, {what}"), store);
+        tell(format!("{}, {what}", load.words()), store);
         // The store is in the order of measurement; the first subject changes from round to round.
         contenders.rotate_left(usize::from(turn > 0));
         let round = one_round(&mut contenders, number + 1, &mut outcome);
@@ -88,23 +129,26 @@ fn one_load(
     Ok(outcome)
 }
 
-/// A slice of each. One that fails is left out from now on.
-fn one_round(contenders: &mut Vec<(Point, Bench)>, number: u64, outcome: &mut Outcome) -> Vec<Sample> {
+/// A sample of each. One that fails is left out from now on.
+fn one_round(contenders: &mut Vec<(Point, OpenSubject)>, number: u64, outcome: &mut Outcome) -> Vec<Sample> {
     let mut round = Vec::new();
-    contenders.retain_mut(|(point, bench)| {
-        let (probe, began) = (Probe::start(), Instant::now());
-        match bench.run_slice(std::time::Duration::from_millis(point.slice_ms)) {
-            Ok(slice) => {
-                round.push(sample(Point { seed: number, ..point.clone() }, &slice, began, probe.finish()));
-                true
-            }
-            Err(error) => {
-                outcome.failed.push((format!("{} on this host", point.arch), error.to_string()));
-                false
-            }
+    contenders.retain_mut(|(point, subject)| match subject.sample(Point { seed: number, ..point.clone() }) {
+        Ok(sample) => {
+            round.push(sample);
+            true
+        }
+        Err(error) => {
+            outcome.failed.push((name(point), error.to_string()));
+            false
         }
     });
     round
+}
+
+/// A subject in a message.
+fn name(point: &Point) -> String {
+    let cpus = if point.workload.is_empty() { String::new() } else { format!(" on {} CPUs", point.cpus) };
+    format!("{}{cpus}, {}, on this host", point.arch, point.load())
 }
 
 fn params(point: &Point) -> Result<Params, String> {
@@ -114,8 +158,7 @@ fn params(point: &Point) -> Result<Params, String> {
     Ok(Params { lock, connections, threads, send, buffer: Some(BUFFER), ..Params::new(arch) })
 }
 
-fn sample(point: Point, slice: &Slice, began: Instant, host: Machine) -> Sample {
-    let mut sample = Sample::now(point, began.elapsed().as_secs_f64(), host);
+fn fill(sample: &mut Sample, slice: &Slice) {
     let mut value = |name: &str, number: f64| _ = sample.values.insert(name.to_owned(), number);
     value("throughput_mbps", 1e3 * slice.gbps());
     value("cpu_s_per_gb", slice.cpu_s_per_gb());
@@ -132,38 +175,82 @@ fn sample(point: Point, slice: &Slice, began: Instant, host: Machine) -> Sample 
     if let serde_json::Value::Object(parameters) = parameters {
         sample.parameters = parameters;
     }
-    sample
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::findings::Findings;
     use crate::plan::Effort;
     use crate::{Paper, data::Selected};
+
+    /// The loads of a figure on this host, in two rounds.
+    fn loads(paper: &str, figure: &str) -> Vec<HostLoad> {
+        let papers = Paper::all();
+        let paper = papers.iter().find(|known| known.id == paper).unwrap();
+        let selected = [Selected { paper, figures: vec![paper.figure(figure).unwrap()] }];
+        let (effort, host) = (Effort { full: false, seeds: 2 }, Probe::start().finish());
+        Plan::new(&selected, &[crate::point::Place::Host], effort, &host).unwrap().host
+    }
+
+    fn run(load: &HostLoad, rounds: u64, store: &mut Store, stop: bool) -> Outcome {
+        let plan = Plan { host: vec![load.clone()], rounds, ..Plan::default() };
+        measure(&plan, store, &AtomicBool::new(stop), &mut |_| {}).unwrap()
+    }
 
     /// One small load for real: two rounds, then none, then one more.
     #[test]
     fn a_load_of_this_host_is_measured_once() {
         let directory = tempfile::tempdir().unwrap();
-        let papers = Paper::all();
-        let host = Probe::start().finish();
-        let selected = [Selected { paper: &papers[0], figures: vec![papers[0].figure("fig2").unwrap()] }];
-        let whole =
-            Plan::new(&selected, &[crate::point::Place::Host], Effort { full: false, seeds: 2 }, &host).unwrap();
-        let mut load = whole.host[0].clone();
+        let mut load = loads("willmann", "fig2").remove(0);
         load.points.truncate(2);
         load.points.iter_mut().for_each(|point| point.slice_ms = 5);
-        let plan = |rounds| Plan { host: vec![load.clone()], rounds, ..Plan::default() };
         let mut store = Store::open(directory.path()).unwrap();
-        let mut measured = |rounds| measure(&plan(rounds), &mut store, &AtomicBool::new(false), &mut |_| {}).unwrap();
-        let first = measured(2);
+        let first = run(&load, 2, &mut store, false);
         assert_eq!((first.measured, first.failed.len(), first.stopped), (4, 0, false), "{first:?}");
-        assert_eq!(measured(2).measured, 0);
-        assert_eq!(measured(3).measured, 2);
-        let stopped = measure(&plan(9), &mut store, &AtomicBool::new(true), &mut |_| {}).unwrap();
+        assert_eq!(run(&load, 2, &mut store, false).measured, 0);
+        assert_eq!(run(&load, 3, &mut store, false).measured, 2);
+        let stopped = run(&load, 9, &mut store, true);
         assert!(stopped.stopped && stopped.measured == 0);
         // A slice of five milliseconds may be over before a busy host has moved anything.
         assert!(store.samples().iter().all(|sample| sample.values["throughput_mbps"].is_finite()));
         assert_eq!(load.rounds(&store), 3);
+    }
+
+    /// Bridges for real, with one frame size: every figure of the paper finds its value in the samples, and the handler that
+    /// takes one frame is told from the one that takes all.
+    #[test]
+    fn bridges_of_this_host_are_measured_as_the_tables_need_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let load = loads("netbsd", "tab3").remove(0);
+        let mut store = Store::open(directory.path()).unwrap();
+        let outcome = run(&load, 1, &mut store, false);
+        assert_eq!((outcome.measured, outcome.failed.len()), (load.points.len(), 0), "{outcome:?}");
+        let workloads: Vec<&str> = store.samples().iter().map(|sample| sample.point.workload.as_str()).collect();
+        for wanted in ["bridge+generic+bytes=74", "bridge+generic+work=1+bytes=74", "bridge+mpsafe+bytes=74"] {
+            assert!(workloads.contains(&wanted), "{workloads:?}");
+        }
+        for sample in store.samples() {
+            let [frames, megabits] = ["frames_kfps", "throughput_mbps"].map(|name| sample.values[name]);
+            assert!(frames > 0.0 && (megabits - frames * 0.592).abs() < 1e-6 * megabits, "{sample:?}");
+        }
+        let papers = Paper::all();
+        let paper = papers.iter().find(|paper| paper.id == "netbsd").unwrap();
+        let host = Probe::start().finish();
+        let findings = Findings::of(paper, store.samples(), &host);
+        for figure in &findings.figures {
+            let measured: Vec<&str> =
+                figure.rows.iter().filter(|row| row.host.is_some()).map(|row| row.subject).collect();
+            let able = |name: &&String| paper.subject(name).unwrap().lacks_on_host(host.cores).is_none();
+            assert_eq!(measured, figure.figure.subjects.iter().filter(able).collect::<Vec<_>>(), "{}", figure.id);
+        }
+    }
+
+    #[test]
+    fn a_workload_that_no_host_runs_is_refused_by_name() {
+        let point = &loads("netbsd", "tab3")[0].points[0];
+        let point = Point { workload: "packets-receive".to_owned(), ..point.clone() };
+        let refused = OpenSubject::open(&point).err().unwrap();
+        assert_eq!(refused, "`packets-receive` is not a load that runs on a host");
     }
 }

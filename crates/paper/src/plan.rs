@@ -10,7 +10,7 @@ use std::time::Duration;
 use lab::machine::Machine;
 use vsmp::Preset;
 
-use crate::data::{DataError, Paper, Selected};
+use crate::data::{Axis, DataError, Figure, Paper, Selected, Subject};
 use crate::point::{Place, Point};
 use crate::store::Store;
 
@@ -34,6 +34,11 @@ impl Effort {
         if self.full { 2000 } else { 250 }
     }
 }
+
+/// Length of a trial of a bridge on the host, in milliseconds. A longer one is interrupted more often, and loses frames.
+pub const TRIAL_MS: u64 = 20;
+/// Trials of a search for the throughput of a bridge, roughly, with those that are repeated.
+const TRIALS: f64 = 50.0;
 
 /// A load of the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,11 +127,14 @@ fn simulated(
     for figure in figures.iter().filter(|figure| figure.reason_not_to_run(Place::Vsmp).is_none()) {
         let subjects = figure.subjects.iter().filter_map(|name| paper.subject(name));
         for (arch, subject) in subjects.filter_map(|subject| Some((subject.simulated.as_ref()?, subject))) {
+            let preset =
+                subject.machine.as_deref().map_or(Ok(preset.clone()), Preset::named).map_err(DataError::new)?;
             for &load in figure.loads(effort.full) {
                 let (connections, cpus) = figure.point(subject, load, preset.cpus as u32);
                 let workload = figure.workload(subject, load);
                 points.extend((1..=effort.seeds).map(|seed| {
-                    let (machine, lock) = (paper.machine.clone(), preset.habits.lock_kind.to_string());
+                    let machine = subject.machine.as_ref().unwrap_or(&paper.machine).clone();
+                    let lock = preset.habits.lock_kind.to_string();
                     let (on, arch, workload) = (Place::Vsmp, arch.clone(), workload.clone());
                     (
                         seed,
@@ -140,46 +148,51 @@ fn simulated(
     Ok(())
 }
 
-/// The loads of the selected figures, each with every subject of the paper that has this load in any figure.
+/// The loads of the selected figures, each with every subject of the paper that has this load in any figure and enough
+/// CPUs on the host.
 fn loads(selection: &Selected<'_>, effort: Effort, host: &Machine) -> Result<Vec<HostLoad>, DataError> {
     let paper: &Paper = selection.paper;
     let preset = Preset::named(&paper.machine).map_err(DataError::new)?;
-    let mut subjects: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
+    let point = |figure: &Figure, subject: &Subject, load: u32| {
+        let (connections, cpus) = figure.point(subject, load, host.cores as u32);
+        Some(Point {
+            on: Place::Host,
+            machine: host_name(host),
+            arch: subject.host.clone().filter(|_| subject.lacks_on_host(host.cores).is_none())?,
+            connections,
+            cpus,
+            lock: preset.habits.lock_kind.to_string(),
+            slice_ms: if figure.axis == Axis::FrameBytes { TRIAL_MS } else { effort.slice_ms() },
+            workload: figure.workload(subject, load),
+            seed: 1,
+        })
+    };
+    let mut points: BTreeMap<u32, Vec<Point>> = BTreeMap::new();
     for figure in paper.figures.iter().filter(|figure| figure.reason_not_to_run(Place::Host).is_none()) {
         for &load in figure.loads(effort.full) {
-            let of_load = subjects.entry(load).or_default();
-            for arch in figure.subjects.iter().filter_map(|name| paper.subject(name)?.host.as_deref()) {
-                if !of_load.contains(&arch) {
-                    of_load.push(arch);
+            let of_load = points.entry(load).or_default();
+            let subjects = figure.subjects.iter().filter_map(|name| paper.subject(name));
+            for point in subjects.filter_map(|subject| point(figure, subject, load)) {
+                if !of_load.contains(&point) {
+                    of_load.push(point);
                 }
             }
         }
     }
     let runs = selection.figures.iter().filter(|figure| figure.reason_not_to_run(Place::Host).is_none());
     let wanted: BTreeSet<u32> = runs.flat_map(|figure| figure.loads(effort.full)).copied().collect();
-    let load = |connections: u32| HostLoad {
-        points: subjects[&connections]
-            .iter()
-            .map(|arch| Point {
-                on: Place::Host,
-                machine: host_name(host),
-                arch: (*arch).to_owned(),
-                connections,
-                cpus: host.cores as u32,
-                lock: preset.habits.lock_kind.to_string(),
-                slice_ms: effort.slice_ms(),
-                workload: String::new(),
-                seed: 1,
-            })
-            .collect(),
-    };
-    Ok(wanted.into_iter().map(load).collect())
+    Ok(wanted.into_iter().filter_map(|load| Some(HostLoad { points: points.remove(&load)? })).collect())
 }
 
 impl HostLoad {
-    /// Connections.
+    /// Connections; 0 of a bridge.
     pub fn connections(&self) -> u32 {
         self.points.first().map_or(0, |point| point.connections)
+    }
+
+    /// The load in words.
+    pub fn words(&self) -> String {
+        self.points.first().map_or_else(String::new, Point::load)
     }
 
     /// Its points in a round.
@@ -202,16 +215,17 @@ impl HostLoad {
 
     /// Seconds of some rounds: slices with a warm-up, and opening.
     fn seconds(&self, rounds: u64) -> f64 {
-        let slices: f64 = self.points.iter().map(|point| point.slice_ms as f64 / 1e3).sum();
+        let slice = |point: &Point| point.slice_ms as f64 / 1e3 * point.frame_bytes().map_or(1.0, |_| TRIALS);
+        let slices: f64 = self.points.iter().map(slice).sum();
         let opening = self.points.len() as f64 * (0.2 + 2e-4 * f64::from(self.connections()));
         slices * (rounds + warm_up(self.connections())) as f64 + opening
     }
 }
 
 /// Rounds that are run and thrown away: with thousands of connections each is served rarely, so its slow start takes
-/// longer.
+/// longer. The search of a bridge, which has none, begins with a trial that counts for nothing else.
 pub fn warm_up(connections: u32) -> u64 {
-    1 + u64::from(connections / 4096)
+    if connections == 0 { 0 } else { 1 + u64::from(connections / 4096) }
 }
 
 #[cfg(test)]
@@ -254,12 +268,25 @@ mod tests {
         assert_eq!(loads.iter().map(HostLoad::connections).collect::<Vec<_>>(), [6, 192, 16_384]);
         assert!(loads.iter().all(|load| load.points.len() == 9), "{loads:?}");
         assert_eq!(plan(&["willmann.tab2", "nahum"], Effort::QUICK).host, [], "nothing of it runs there");
-        let bridge = plan(&["netbsd"], Effort::QUICK);
-        assert_eq!(
-            (bridge.host.len(), bridge.simulated.len()),
-            (0, (5 * 11 + 1) * 3),
-            "all cells of a table and one step of interrupts, on the simulated machine alone"
-        );
+    }
+
+    /// All cells of a table and one step of interrupts. A host has those of as many processors as it has.
+    #[test]
+    fn a_bridge_has_a_point_for_each_cell_and_the_host_leaves_out_what_needs_more_processors() {
+        assert_eq!(plan(&["netbsd"], Effort::QUICK).simulated.len(), (5 * 11 + 1) * 3);
+        let papers = Paper::all();
+        let selected = Paper::select(&papers, &["netbsd.interrupts".to_owned(), "netbsd.tab4".to_owned()]).unwrap();
+        let subjects = |cores| {
+            let host = Machine { cores, ..Probe::start().finish() };
+            let loads = Plan::new(&selected, &[Place::Host], Effort::QUICK, &host).unwrap().host;
+            assert_eq!((loads.len(), loads[0].words()), (11, "frames of 74 bytes".to_owned()));
+            let all = loads.iter().flat_map(|load| &load.points);
+            assert!(all.clone().all(|point| point.connections == 0 && point.slice_ms == TRIAL_MS));
+            [&loads[0], &loads[10]].map(|load| load.points.iter().map(|point| point.cpus).collect::<Vec<_>>())
+        };
+        assert_eq!(subjects(1), [vec![1, 1, 1], vec![1, 1]]);
+        assert_eq!(subjects(2), [vec![1, 1, 2, 1], vec![1, 1, 2]]);
+        assert_eq!(subjects(8), [vec![1, 1, 2, 4, 8, 1], vec![1, 1, 2, 4, 8]]);
     }
 
     #[test]

@@ -47,14 +47,29 @@ pub struct Point {
     pub cpus: u32,
     /// The kind of lock.
     pub lock: String,
-    /// On the host, the length of a measurement in milliseconds; 0 on a simulated machine, which finds its steady
-    /// state.
+    /// On the host, the length of a measurement in milliseconds, or of a trial of a bridge; 0 on a simulated machine, which
+    /// finds its steady state.
     pub slice_ms: u64,
     /// What runs, by its name on the command line; empty: bulk data is sent.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub workload: String,
     /// The seed; on the host the round, in which all subjects of a load are measured in turn.
     pub seed: u64,
+}
+
+impl Point {
+    /// Bytes of a frame, where a bridge forwards frames of one size.
+    pub fn frame_bytes(&self) -> Option<u32> {
+        self.workload.split('+').find_map(|word| word.strip_prefix("bytes=")?.parse().ok())
+    }
+
+    /// Its load in words, the same for all subjects.
+    pub fn load(&self) -> String {
+        match self.frame_bytes().filter(|_| self.connections == 0) {
+            Some(bytes) => format!("frames of {bytes} bytes"),
+            None => format!("{} connections", self.connections),
+        }
+    }
 }
 
 impl fmt::Display for Point {

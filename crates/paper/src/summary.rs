@@ -7,7 +7,7 @@ use std::fmt::{self, Write};
 use crate::claim::Verdict;
 use crate::data::Paper;
 use crate::findings::{ClaimFindings, Findings, Side};
-use crate::point::{Place, Sample};
+use crate::point::{Place, Point, Sample};
 
 /// The page. `samples` are those of a store; without samples, each claim is listed as not measured.
 pub fn markdown(papers: &[Paper], samples: &[Sample], host: &lab::machine::Machine) -> String {
@@ -68,7 +68,11 @@ fn origin(samples: &[Sample]) -> String {
 
 /// The origin of the verdicts on a paper's simulated machine.
 fn origin_on_machine(paper: &Paper, samples: &[Sample]) -> String {
-    let own = samples.iter().filter(|sample| sample.point.on == Place::Vsmp && sample.point.machine == paper.machine);
+    // Another paper may have subjects on this machine, too.
+    let is_subject =
+        |point: &Point| paper.subjects.iter().any(|subject| subject.simulated.as_ref() == Some(&point.arch));
+    let is_own = |point: &Point| point.on == Place::Vsmp && point.machine == paper.machine && is_subject(point);
+    let own = samples.iter().filter(|sample| is_own(&sample.point));
     Counts::of(own).map_or_else(String::new, |counts| format!("Simulated: {counts}.  \n"))
 }
 

@@ -71,23 +71,48 @@ impl Shelves {
     }
 }
 
+/// Where free blocks are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Caching {
+    /// In magazines of each thread, and then in a depot. What a thread releases it allocates next, from its own cache of
+    /// the processor.
+    #[default]
+    PerThread,
+    /// In the depots alone: every allocation and every release takes the lock of its size class. For measuring what the
+    /// magazines are good for (Nahum et al. 1994, "Managing data for cache affinity").
+    Global,
+}
+
 /// The depots of all classes.
-pub(crate) struct Depots<P: Platform>([CachePadded<Lock<Shelves, P>>; CLASSES]);
+pub(crate) struct Depots<P: Platform> {
+    shelves: [CachePadded<Lock<Shelves, P>>; CLASSES],
+    /// [`Caching::Global`]. Read where a thread's own magazines do not suffice, and on platforms that are not real.
+    global: AtomicBool,
+}
 
 impl<P: Platform> Depots<P> {
     /// Empty ones.
-    pub(crate) fn new(kind: LockKind) -> Self {
+    pub(crate) fn new(kind: LockKind, caching: Caching) -> Self {
         let depot = |_| CachePadded::new(Lock::new(kind, LockClass::BufferPool, Shelves::default()));
-        Depots(SizeClass::ALL.map(depot))
+        Depots { shelves: SizeClass::ALL.map(depot), global: AtomicBool::new(caching == Caching::Global) }
+    }
+
+    pub(crate) fn set_caching(&self, caching: Caching) {
+        self.global.store(caching == Caching::Global, Relaxed);
+    }
+
+    /// Whether no thread keeps free blocks.
+    pub(crate) fn are_global(&self) -> bool {
+        self.global.load(Relaxed)
     }
 
     pub(crate) fn open(&self, class: SizeClass) -> Guard<'_, Shelves, P> {
-        self.0[class as usize].lock()
+        self.shelves[class as usize].lock()
     }
 
     /// The shelves without a lock: the borrow proves that nothing else uses them.
     pub(crate) fn shelves_mut(&mut self, class: SizeClass) -> &mut Shelves {
-        self.0[class as usize].get_mut()
+        self.shelves[class as usize].get_mut()
     }
 
     /// Bytes of the free blocks of all classes. Takes each lock once.
@@ -126,12 +151,16 @@ impl Pair {
             // A block may have been returned between the check of the depot and the announcement of pressure.
             self.refill(class, depots);
         }
-        self.loaded.pop()
+        let block = self.loaded.pop();
+        if depots.are_global() && !self.loaded.is_empty() {
+            self.empty_into(&mut depots.open(class));
+        }
+        block
     }
 
     /// Keeps a free block, or gives it to the depot.
     pub(crate) fn put<P: Platform>(&mut self, class: SizeClass, block: Block, depots: &Depots<P>) {
-        if is_pressed(class.home()) {
+        if is_pressed(class.home()) || depots.are_global() {
             let mut shelves = depots.open(class);
             shelves.loose.push(block);
             self.empty_into(&mut shelves);
@@ -155,8 +184,8 @@ impl Pair {
     /// Gets blocks from the depot into the empty `loaded`; false if the depot has none.
     fn refill<P: Platform>(&mut self, class: SizeClass, depots: &Depots<P>) -> bool {
         let mut shelves = depots.open(class);
-        if is_pressed(class.home()) {
-            return self.refill_one(class, &mut shelves);
+        if is_pressed(class.home()) || depots.are_global() {
+            return self.refill_one(class, &mut shelves, depots.are_global());
         }
         if let Some(magazine) = shelves.full.pop() {
             shelves.empty.push(core::mem::replace(&mut self.loaded, magazine));
@@ -169,15 +198,15 @@ impl Pair {
         !self.loaded.is_empty()
     }
 
-    /// Gets one block, and ends the pressure if plenty remain.
-    fn refill_one(&mut self, class: SizeClass, shelves: &mut Shelves) -> bool {
+    /// Gets one block, and ends the pressure if plenty remain, unless it is to stay.
+    fn refill_one(&mut self, class: SizeClass, shelves: &mut Shelves, stays: bool) -> bool {
         if shelves.loose.is_empty()
             && let Some(mut magazine) = shelves.full.pop()
         {
             shelves.loose.append(&mut magazine);
             shelves.empty.push(magazine);
         }
-        if shelves.loose.len() > 2 * self.rounds {
+        if shelves.loose.len() > 2 * self.rounds && !stays {
             press(class, false);
         }
         self.loaded.extend(shelves.loose.pop());

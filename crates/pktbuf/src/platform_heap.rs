@@ -14,7 +14,7 @@ use core::cell::UnsafeCell;
 use sync::{LockKind, PerThread, Platform, Writers};
 
 use crate::block::{Block, CLASSES, SizeClass};
-use crate::depot::{Depots, Magazine, Pair};
+use crate::depot::{Caching, Depots, Magazine, Pair};
 use crate::pool::{self, AlternateHeap};
 
 /// The pool as threads of the platform `P` see it.
@@ -42,11 +42,16 @@ unsafe impl Sync for ThreadCache {}
 impl<P: Platform> PlatformHeap<P> {
     /// An empty heap whose depots have locks of this kind.
     pub fn new(kind: LockKind) -> Self {
+        PlatformHeap::with_caching(kind, Caching::PerThread)
+    }
+
+    /// The same, with free blocks in magazines or in the depots alone.
+    pub fn with_caching(kind: LockKind, caching: Caching) -> Self {
         let make = |writers| match writers {
             Writers::One => ThreadCache(Some(UnsafeCell::new(SizeClass::ALL.map(Pair::of)))),
             Writers::Many => ThreadCache(None),
         };
-        PlatformHeap { depots: Depots::new(kind), caches: PerThread::new(make) }
+        PlatformHeap { depots: Depots::new(kind, caching), caches: PerThread::new(make) }
     }
 
     /// Runs `work`, during which every allocation and every release on this thread of the kernel is one of the thread

@@ -35,10 +35,10 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use sync::{LockKind, Real};
 
 use crate::block::{Block, BlockSlab, CLASSES, HOMES, Home, SizeClass, carve};
-use crate::depot::{Depots, Magazine, Pair, is_pressed, press};
+use crate::depot::{Caching, Depots, Magazine, Pair, is_pressed, press};
 use crate::region;
 
-static DEPOTS: LazyLock<Depots<Real>> = LazyLock::new(|| Depots::new(LockKind::SpinPark));
+static DEPOTS: LazyLock<Depots<Real>> = LazyLock::new(|| Depots::new(LockKind::SpinPark, Caching::PerThread));
 
 static FOOTPRINT: AtomicUsize = AtomicUsize::new(0);
 static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
@@ -460,7 +460,14 @@ pub(crate) fn leaves(class: SizeClass, reserve: usize) -> bool {
 /// than 600 KiB per size class).
 pub fn set_limit(bytes: usize) {
     LIMIT.store(bytes, Relaxed);
-    SizeClass::ALL.iter().for_each(|&class| press(class, false));
+    SizeClass::ALL.iter().for_each(|&class| press(class, DEPOTS.are_global()));
+}
+
+/// Says where the process keeps free blocks from now on; other threads give up their magazines at their next release. For
+/// measurements: with [`Caching::Global`] all classes stay *pressed*, so the fast path needs no check for it.
+pub fn set_caching(caching: Caching) {
+    DEPOTS.set_caching(caching);
+    SizeClass::ALL.iter().for_each(|&class| press(class, caching == Caching::Global));
 }
 
 /// Makes the calling thread's allocations fail by number: the next `before` succeed, the following `refused` return

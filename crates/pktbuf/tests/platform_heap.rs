@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pktbuf::{PktBuf, PlatformHeap, balance, in_use};
+use pktbuf::{Caching, PktBuf, PlatformHeap, balance, in_use};
 use sync::profile::{ProfileTable, ThreadCounters};
 use sync::shuttle::Shuttle;
 use sync::{LockClass, LockKind, Platform, ThreadClass};
@@ -112,6 +112,28 @@ fn the_books_balance() {
     });
     assert_eq!(balance(), live);
     assert!(in_use() <= used, "a heap that has gone kept {} bytes", in_use() - used);
+}
+
+/// With global caches what one thread releases the next one allocates, and no thread keeps a block.
+#[test]
+fn global_caches_are_shared() {
+    let _alone = alone();
+    PROFILE.reset();
+    let one = || {
+        let heap = Heap::with_caching(LockKind::Blocking, Caching::Global);
+        heap.enter(|| {
+            let mine = buffer();
+            let address = mine.as_ptr().addr();
+            drop(mine);
+            let other = Profiled::spawn("other", None, ThreadClass::Application, move || {
+                assert_eq!(buffer().as_ptr().addr(), address, "the block was kept");
+            });
+            join(vec![other]);
+        });
+    };
+    shuttle::check_random(one, 100);
+    // Two allocations and two releases; the first has no block and makes a slab's worth.
+    assert_eq!(PROFILE.snapshot()[LockClass::BufferPool.index()].acquired, 100 * 5);
 }
 
 /// The tests of refused allocations work on any platform.

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use ip::RouteTable;
 use ip::autoconf::Autoconf;
 use observe::PerThreadCounters;
-use sync::{LockKind, Platform};
+use sync::{LockKind, Platform, RefCounting};
 use wire::rss::Toeplitz;
 
 use crate::addresses::{Addresses, Addressing, InterfaceContext};
@@ -62,6 +62,7 @@ pub struct Shared<P: Platform> {
     pub secrets: Secrets,
     /// Kind of the locks that the architecture uses.
     pub(crate) lock_kind: LockKind,
+    counting: Option<RefCounting>,
     control: Control<P>,
     egress: Egress<P>,
     internet: Internet<P>,
@@ -91,6 +92,8 @@ pub(crate) struct Settings<P: Platform> {
     pub secrets: Secrets,
     /// See [`Shared::lock_kind`].
     pub lock_kind: LockKind,
+    /// See [`crate::StackConfig::counting`].
+    pub counting: Option<RefCounting>,
     /// TCP's parameters.
     pub tcp: tcp::Config,
     /// The hash by which devices and cells are chosen.
@@ -116,8 +119,8 @@ impl<P: Platform> Shared<P> {
         routes: RouteTable,
         addresses: Vec<(Addressing, Box<Autoconf>)>,
     ) -> Arc<Self> {
-        let Settings { clock, secrets, lock_kind, tcp, rss, workers, drivers, alarms, resets_per_second, contain } =
-            settings;
+        let Settings { clock, secrets, tcp, rss, workers, drivers, alarms, resets_per_second, contain, .. } = settings;
+        let (lock_kind, counting) = (settings.lock_kind, settings.counting);
         let limits = EgressLimits { workers, resets_per_second, seed: secrets.table_hash(&UNSPECIFIED) };
         let checks = Arc::new(BatchChecks::default());
         let control = boxed(|| Control::new(tcp));
@@ -127,14 +130,14 @@ impl<P: Platform> Shared<P> {
             let links = Links::new(clock, (interfaces, ports), (drivers, alarms), checks.clone());
             Egress::new(links, routes, rss, limits, checks.clone(), waiting)
         });
-        Self::assemble((secrets, lock_kind, Failures::new(contain, checks)), control, egress, internet)
+        Self::assemble((secrets, lock_kind, counting, Failures::new(contain, checks)), control, egress, internet)
     }
 
     /// Puts the large owners together. In a frame of its own, below which nothing is built: see [`boxed`].
     #[inline(never)]
     #[expect(clippy::boxed_local, reason = "the values are built in place, and moved here alone")]
     fn assemble(
-        (secrets, lock_kind, failures): (Secrets, LockKind, Failures<P>),
+        (secrets, lock_kind, counting, failures): (Secrets, LockKind, Option<RefCounting>, Failures<P>),
         control: Box<Control<P>>,
         egress: Box<Egress<P>>,
         internet: Box<Internet<P>>,
@@ -142,6 +145,7 @@ impl<P: Platform> Shared<P> {
         Arc::new(Shared {
             secrets,
             lock_kind,
+            counting,
             control: *control,
             egress: *egress,
             internet: *internet,
@@ -156,6 +160,11 @@ impl<P: Platform> Shared<P> {
     /// The kind of the locks of cells and connections.
     pub fn lock_kind(&self) -> LockKind {
         self.lock_kind
+    }
+
+    /// See [`crate::StackConfig::counting`].
+    pub(crate) fn counting(&self) -> Option<RefCounting> {
+        self.counting
     }
 
     /// The kind of locks that threads share under every architecture.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use observe::Time;
-use sync::{LockKind, Platform, model_is_over};
+use sync::{LockKind, Platform, RefCounting, model_is_over};
 use tcp::config::ConnectionOptions;
 use wire::FourTuple;
 
@@ -51,6 +51,9 @@ pub struct StackConfig<P: Platform> {
     pub arch: Architecture,
     /// The kind of lock it uses. Device queues have the same, and so has a message queue under a mutex (`connp-t`, `up`).
     pub lock_kind: LockKind,
+    /// How `msgp-pool` counts the threads that use a connection, for measuring what that costs; `None`: as `Arc` does. No other
+    /// architecture reads it.
+    pub counting: Option<RefCounting>,
     /// CPUs to spread cells and threads over; at least 1.
     pub cpus: usize,
     /// Whether an architecture with threads of its own starts them (see [`ThreadConfig`]).
@@ -85,6 +88,7 @@ impl<P: Platform> StackConfig<P> {
         StackConfig {
             arch,
             lock_kind: LockKind::default(),
+            counting: None,
             cpus: 1,
             own_threads: true,
             tcp: tcp::Config::default(),

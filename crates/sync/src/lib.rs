@@ -25,6 +25,7 @@
 //! | read often a value that hardly ever changes | [`Versioned`] | `versioned.rs` |
 //! | a part that few of many objects have | [`OnceBox`] | once_cell's |
 //! | count holders, of which the last frees | [`ShareCount`], [`UseCount`] | `share_count.rs`, `use_count.rs` |
+//! | `Arc` with a count that the platform charges, or that a lock guards | [`CountedRef`] | `counted.rs` |
 //! | take and return places of an array | [`IndexStack`] | `index_stack.rs` |
 //! | pass a point in the order of tickets | [`Turnstile`] | `turnstile.rs` |
 //! | a value per thread, summed on demand | [`PerThread`] | `per_thread.rs` |
@@ -37,6 +38,7 @@ mod charge;
 mod claim_lock;
 mod condvar;
 mod coroutine;
+mod counted;
 mod doorbell;
 mod forward_atomic;
 mod forward_platform;
@@ -72,6 +74,7 @@ pub use charge::{LockStep, Object, Step, ThreadClass};
 pub use claim_lock::{ClaimGuard, ClaimLock, Claimed};
 pub use condvar::Condvar;
 pub use coroutine::{Coroutine, Suspender};
+pub use counted::{CountedRef, RefCounting};
 pub use doorbell::{Armed, DoorbellLike, NoDoorbell};
 pub use index_stack::IndexStack;
 pub use lock::{Guard, Lock, LockKind, RawLock, UnknownLockKind, raw};

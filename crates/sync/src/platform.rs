@@ -115,6 +115,8 @@ pub trait CellLike<T> {
 pub enum PlantedMistake {
     /// A look-up releases the lock of its table before it has a reference to the entry that it found.
     LookUpWithoutReference,
+    /// A count of holders under a lock is read and written in two steps.
+    CountInTwoSteps,
     /// A change for all cells leaves out the last one.
     ForgottenReplica,
     /// A worker draws its ticket after it has released the lock under which it took its work.

@@ -35,7 +35,7 @@ impl<P: Platform> ShareCount<P> {
         let before = self.0.fetch_add(1, Relaxed);
         if before > MOST {
             self.0.fetch_sub(1, Relaxed);
-            panic!("a packet is shared {before} times; its holders are leaked");
+            panic!("an object is shared {before} times; its holders are leaked");
         }
     }
 

@@ -3,10 +3,10 @@
 
 mod models;
 
-use planted::{BlindSleep, Forgetful, NoFence, NoWake, Planted, TornUpdate, WeakRelease, outcome};
-use sync::LockKind;
+use planted::{BlindSleep, Forgetful, InjectedFault, NoFence, NoWake, Planted, TornUpdate, WeakRelease, outcome};
 use sync::loom::Loom;
 use sync::raw::{Adaptive, Mcs, Ticket};
+use sync::{LockKind, PlantedMistake, RefCounting};
 
 type Weak = Planted<Loom, WeakRelease>;
 type Mute = Planted<Loom, NoWake>;
@@ -208,6 +208,30 @@ fn shares() {
     assert!(explore(models::the_last_holder_frees::<Torn>).is_err());
     holds(models::a_unique_holder_may_write::<Loom>);
     fails(RACE, models::a_unique_holder_may_write::<Weak>);
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct CountInTwoSteps;
+
+impl InjectedFault for CountInTwoSteps {
+    fn makes(mistake: PlantedMistake) -> bool {
+        mistake == PlantedMistake::CountInTwoSteps
+    }
+}
+
+#[test]
+fn counted_values() {
+    let locked = WAITING_KINDS.map(RefCounting::Locked);
+    for counting in locked.into_iter().chain([RefCounting::Atomic]) {
+        println!("{counting:?}");
+        holds(move || models::the_last_of_two_holds_drops::<Loom>(counting));
+    }
+    for counting in [RefCounting::Atomic, RefCounting::Locked(LockKind::Tas)] {
+        holds(move || models::a_hold_that_is_passed_on_keeps_the_value::<Loom>(counting));
+        fails(RACE, move || models::the_last_of_two_holds_drops::<Weak>(counting));
+    }
+    let torn = models::the_last_of_two_holds_drops::<Planted<Loom, CountInTwoSteps>>;
+    fails(&["the last of two holders drops the value"], move || torn(RefCounting::Locked(LockKind::Tas)));
 }
 
 #[test]

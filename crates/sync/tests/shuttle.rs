@@ -5,9 +5,9 @@
 mod models;
 
 use planted::{BlindSleep, Forgetful, Guesses, NoWake, Planted, TornUpdate, outcome};
-use sync::LockKind;
 use sync::raw::{Adaptive, Mcs, Ticket};
 use sync::shuttle::Shuttle;
+use sync::{LockKind, RefCounting};
 
 type Mute = Planted<Shuttle, NoWake>;
 type Blind = Planted<Shuttle, BlindSleep>;
@@ -35,6 +35,15 @@ fn a_reservation_excludes() {
         holds(move || models::reservation::<Shuttle>(turns));
     }
     fails(|| models::reservation::<Torn>(1));
+}
+
+#[test]
+fn counted_values_are_dropped_by_the_last() {
+    for counting in [RefCounting::Atomic, RefCounting::Locked(LockKind::Tas), RefCounting::Locked(LockKind::SpinPark)] {
+        holds(move || models::the_last_of_two_holds_drops::<Shuttle>(counting));
+        holds(move || models::a_hold_that_is_passed_on_keeps_the_value::<Shuttle>(counting));
+        fails(move || models::the_last_of_two_holds_drops::<Torn>(counting));
+    }
 }
 
 #[test]

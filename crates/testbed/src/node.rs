@@ -10,7 +10,7 @@ use pktbuf::{Chunk, PktBuf};
 use stack::call::{Call, Reply};
 use stack::socket::{ListenerShared, TcpSocket};
 use stack::{Addressing, Architecture, Clock, Driver, InterfaceConfig, Stack, StackConfig, VirtualClock};
-use sync::{LockKind, Platform};
+use sync::{LockKind, Platform, RefCounting};
 
 use crate::frames;
 use crate::limit::HANG;
@@ -45,6 +45,8 @@ pub struct NodeConfig {
     pub ring_frames: usize,
     /// The kind of the architecture's locks, if not the usual one.
     pub lock_kind: Option<LockKind>,
+    /// See [`StackConfig::counting`].
+    pub counting: Option<RefCounting>,
     /// A wrapper around the stack's port.
     pub around: fn(Box<dyn Device>) -> Box<dyn Device>,
 }
@@ -65,6 +67,7 @@ impl NodeConfig {
             second: false,
             ring_frames: 512,
             lock_kind: None,
+            counting: None,
             around: |port| port,
         }
     }
@@ -102,6 +105,7 @@ impl<P: Platform> Node<P> {
         config.clock = Clock::Virtual(clock.clone());
         config.seed = Some(terms.seed);
         config.lock_kind = terms.lock_kind.unwrap_or(config.lock_kind);
+        config.counting = terms.counting;
         let (addresses, addressing) = (terms.addresses, terms.addressing);
         let interface = InterfaceConfig {
             device: wrap((terms.around)(Box::new(near))),

@@ -14,7 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use pktbuf::PlatformHeap;
+use pktbuf::{Caching, PlatformHeap};
 use sync::lock_order::HeldLocks;
 use sync::{LockClass, LockKind, LockStep, Object, Step, ThreadClass};
 
@@ -65,6 +65,7 @@ pub struct Machine {
     seed: u64,
     most_turns: u64,
     spins_for_good: bool,
+    buffers: (LockKind, Caching),
 }
 
 /// The result of a run.
@@ -85,7 +86,16 @@ impl Machine {
     /// Another number of CPUs.
     pub fn new(cpus: usize, costs: Costs) -> Machine {
         assert!((1..=MOST_CPUS).contains(&cpus), "a machine has 1 to {MOST_CPUS} CPUs, not {cpus}");
-        Machine { cpus, costs, order: Box::new(TimeOrdered), seed: 1, most_turns: u64::MAX, spins_for_good: false }
+        let buffers = (LockKind::SpinPark, Caching::PerThread);
+        Machine {
+            cpus,
+            costs,
+            order: Box::new(TimeOrdered),
+            seed: 1,
+            most_turns: u64::MAX,
+            spins_for_good: false,
+            buffers,
+        }
     }
 
     /// Sets the order that chooses the next thread.
@@ -103,6 +113,13 @@ impl Machine {
     /// Threads that spin never give their CPUs to others, as where there is one thread for each.
     pub fn spin_for_good(mut self) -> Machine {
         self.spins_for_good = true;
+        self
+    }
+
+    /// Where free packet buffers are kept, and the kind of the locks of their depots; magazines of each thread and
+    /// [`LockKind::SpinPark`] if not set.
+    pub fn buffers(mut self, kind: LockKind, caching: Caching) -> Machine {
+        self.buffers = (kind, caching);
         self
     }
 
@@ -135,7 +152,7 @@ impl Machine {
         assert!(STATE.with_borrow(Option::is_none), "a machine cannot run on a machine");
         let _turn = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
         let _inside = Inside::enter();
-        let heap = PlatformHeap::<Vsmp>::new(LockKind::SpinPark);
+        let heap = PlatformHeap::<Vsmp>::with_caching(self.buffers.0, self.buffers.1);
         let mut state = State::new(self.cpus, self.costs, self.order, self.seed);
         state.spins_for_good = self.spins_for_good;
         STATE.set(Some(state));

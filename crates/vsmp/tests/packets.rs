@@ -104,9 +104,50 @@ fn a_seed_has_one_trace_in_every_process_and_another_seed_another() {
     assert_ne!(one, trace("2", ""));
 }
 
+/// Acquisitions of a class of locks, in a run.
+fn acquired(carried: &Carried, class: &str) -> u64 {
+    carried.locks.iter().find(|lock| lock.class.name() == class).map_or(0, |lock| lock.acquired)
+}
+
+/// A count costs time. Under a lock it costs two acquisitions for each look-up, for which threads of one connection wait.
+#[test]
+fn counting_has_its_price() {
+    let words = ["each", "each counts=atomic", "each counts=locked", "counts=locked"];
+    let [free, atomic, locked, shared] = words.map(|words| run(&format!("msgp-pool+tas+unordered receive {words}"), 4));
+    assert_eq!([&free, &atomic].map(|carried| acquired(carried, "holders")), [0, 0]);
+    for carried in [&locked, &shared] {
+        let (counts, look_ups) = (acquired(carried, "holders"), acquired(carried, "conn-table"));
+        // The beginning and the end of the measurement divide an event of each thread.
+        assert!(look_ups > 1000 && counts.abs_diff(2 * look_ups) <= 8, "{counts} for {look_ups}");
+    }
+    assert!(
+        free.megabits() > atomic.megabits() && free.megabits() > locked.megabits(),
+        "{free:?} {atomic:?} {locked:?}"
+    );
+    let waits = shared.locks.iter().find(|lock| lock.class.name() == "holders").map(|lock| lock.first_try_failed);
+    assert!(waits > Some(100), "{shared:?}");
+}
+
+/// Without magazines every buffer that is allocated or released takes a lock, for which threads wait.
+#[test]
+fn global_caches_are_behind_a_lock() {
+    let line = "msgp-pool+tas+unordered receive each";
+    let [own, global] = ["", " global-caches"].map(|word| run(&format!("{line}{word}"), 4));
+    assert!(acquired(&own, "buffer-pool") < own.segments / 16, "{own:?}");
+    assert!(acquired(&global, "buffer-pool") >= 2 * global.segments, "{global:?}");
+    assert!(global.megabits() < own.megabits());
+}
+
 #[test]
 fn the_name_of_a_workload_says_its_traffic() {
-    for name in ["receive", "send+udp", "receive+checksum+tickets+each", "receive+inside+bytes=1024+locks=mcs+ms=10"] {
+    for name in [
+        "receive",
+        "send+udp",
+        "receive+checksum+tickets+each",
+        "receive+inside+bytes=1024+locks=mcs+ms=10",
+        "send+each+counts=atomic+global-caches",
+        "receive+counts=locked+ms=10",
+    ] {
         assert_eq!(name.parse::<Traffic>().expect("traffic").to_string(), name);
         let workload: vsmp::simulation::Workload = format!("packets-{name}").parse().expect("a workload");
         assert_eq!(workload.to_string(), format!("packets-{name}"));
@@ -116,6 +157,7 @@ fn the_name_of_a_workload_says_its_traffic() {
     let refused = |name: &str| name.parse::<vsmp::simulation::Workload>().expect_err("it is refused");
     assert_eq!(refused("packets-recieve"), "`recieve` means nothing to the packets' workload");
     assert!(refused("packets").contains("packets-receive"));
+    assert_eq!(refused("packets-send+counts=twice"), "`counts=twice` means nothing to the packets' workload");
 }
 
 #[test]

@@ -70,6 +70,10 @@ enum Tested {
     Cable(Arc<AtomicBool>),
 }
 
+/// Frames that a receive ring holds where nothing else is asked for.
+pub const RING: usize = 1024;
+/// Stations behind each port where nothing else is asked for.
+pub const STATIONS: usize = 64;
 /// Time limit for the arrival of frames after the last one was taken.
 const RESIDUE: Duration = Duration::from_millis(20);
 /// Time without progress after which a trial fails.

@@ -31,6 +31,11 @@ pub struct Limits {
     pub burst_s: f64,
 }
 
+impl Limits {
+    /// Those of `heddle rfc2544` and of the papers' tables, on a machine whose threads lose their processors now and then.
+    pub const USUAL: Limits = Limits { trial_s: 0.02, resolution: 0.01, attempts: 4, line_bits: None, burst_s: 2.0 };
+}
+
 /// Longest burst that is tried; a longer one would measure a rate.
 pub const LONGEST_BURST: u64 = 1 << 20;
 

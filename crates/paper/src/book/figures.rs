@@ -35,8 +35,11 @@ fn value(row: &Row<'_>, on: Place) -> Option<Value> {
     row.on(on).map(|ours| (ours.estimate.mean, ours.estimate.ci95))
 }
 
-fn caption(metric: Metric, on: Place, elsewhere: bool) -> String {
+fn caption(metric: Metric, axis: Axis, on: Place, elsewhere: bool) -> String {
     let source = match (on, metric) {
+        (Place::Host, _) if axis == Axis::FrameBytes => {
+            "Source: the test generator's and counter's numbers of frames, over wall time; means over the rounds."
+        }
         (Place::Vsmp, _) => "Source: the account of the simulated machine, exact; means over the seeds.",
         (Place::Host, Metric::Throughput) => {
             "Source: bytes that receivers read, over wall time; means over the rounds."
@@ -109,7 +112,7 @@ fn line_chart(findings: &FigureFindings<'_>, metric: Metric, on: Place) -> Optio
     };
     let title = title(findings, on);
     let svg = LineChart { x_label, y_label: metric.label(), lines }.render(&title)?;
-    Some(Chart { title, svg, caption: caption(metric, on, elsewhere), text })
+    Some(Chart { title, svg, caption: caption(metric, findings.figure.axis, on, elsewhere), text })
 }
 
 fn sentence(label: &str, ours: &Points, papers: &Points, metric: Metric, axis: Axis) -> String {
@@ -137,7 +140,7 @@ fn bar_chart(findings: &FigureFindings<'_>, metric: Metric, on: Place) -> Option
     let series = loads.iter().map(|load| format!("{load} connections")).collect();
     let title = title(findings, on);
     let svg = BarChart { y_label: metric.label(), series, categories }.render(&title)?;
-    Some(Chart { title, svg, caption: caption(metric, on, false), text })
+    Some(Chart { title, svg, caption: caption(metric, findings.figure.axis, on, false), text })
 }
 
 fn bar_sentence(name: &str, values: &[Option<Value>], loads: &[u32], metric: Metric) -> String {

@@ -96,6 +96,8 @@ struct Section<'a> {
     load: &'static str,
     groups: bool,
     rows: Vec<Line>,
+    /// A subject that this host leaves out, and why.
+    left_out: &'a [(&'a str, String)],
     /// The number of the paper's numbers that the model meets.
     meets: Option<String>,
     claims: Vec<Judged<'a>>,
@@ -251,6 +253,7 @@ fn section<'a>(findings: &'a FigureFindings<'a>) -> Section<'a> {
         load: figure.axis.loads(),
         groups: figure.axis == Axis::Groups,
         rows: findings.rows.iter().map(line).collect(),
+        left_out: &findings.left_out,
         meets: meets(&findings.rows),
         claims: findings.claims.iter().map(judged).collect(),
     }

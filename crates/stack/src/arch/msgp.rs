@@ -18,6 +18,7 @@ use crate::connections::{Arrivals, Calls, Datagrams, Upkeep};
 use crate::deferred::DeferredEffects;
 use crate::flow::Target;
 use crate::place::connection::Connections;
+use crate::place::locked::{ConnectionRef, LockedConnection};
 use crate::place::pcb::{ConnectionLocks, LockPlan};
 use crate::place::{Contents, Habits, Locked, TablePolicy};
 use crate::shared::Shared;
@@ -133,27 +134,27 @@ pub const DECLARATION: Declaration<(LockPlan, Habits)> = Declaration {
 };
 
 /// Which thread runs the handlers of connections, once the thread that ran their events has released them.
-pub trait HandlerDispatch<P: Platform>: Send + Sync + 'static {
+pub trait HandlerDispatch<P: Platform, R = Arc<LockedConnection<P>>>: Send + Sync + 'static {
     /// Takes the handlers that events have called for out of `deferred`, and runs them or has them run. The caller holds no
     /// guard.
-    fn dispatch(&self, place: &Locked<P>, now: impl Fn() -> Time, deferred: &mut DeferredEffects<P>);
+    fn dispatch(&self, place: &Locked<P, R>, now: impl Fn() -> Time, deferred: &mut DeferredEffects<P>);
 }
 
 /// The thread that ran the event runs the handler.
 pub struct AtOnce;
 
-impl<P: Platform> HandlerDispatch<P> for AtOnce {
+impl<P: Platform, R: ConnectionRef<P>> HandlerDispatch<P, R> for AtOnce {
     #[inline]
-    fn dispatch(&self, place: &Locked<P>, now: impl Fn() -> Time, deferred: &mut DeferredEffects<P>) {
+    fn dispatch(&self, place: &Locked<P, R>, now: impl Fn() -> Time, deferred: &mut DeferredEffects<P>) {
         place.run_handlers(now, deferred);
     }
 }
 
 /// The architecture `msgp`.
-pub struct MsgP<P: Platform, D = AtOnce> {
+pub struct MsgP<P: Platform, D = AtOnce, R = Arc<LockedConnection<P>>> {
     shared: Arc<Shared<P>>,
     slab: Arc<Connections<P>>,
-    place: Locked<P>,
+    place: Locked<P, R>,
     dispatch: D,
 }
 
@@ -164,11 +165,11 @@ pub fn new<P: Platform>(
     _: ThreadConfig,
     contents: Box<Contents<P>>,
 ) -> Arc<dyn RunningArchitecture<P>> {
-    let locks = ConnectionLocks { plan: locks, kind: shared.lock_kind };
-    Arc::new(MsgP::of(shared, (locks, habits), AtOnce, contents))
+    let locks = ConnectionLocks::new(locks, shared.lock_kind);
+    Arc::new(MsgP::<P>::of(shared, (locks, habits), AtOnce, contents))
 }
 
-impl<P: Platform, D: HandlerDispatch<P>> MsgP<P, D> {
+impl<P: Platform, D: HandlerDispatch<P, R>, R: ConnectionRef<P>> MsgP<P, D, R> {
     /// With `contents` in it.
     pub(super) fn of(
         shared: &Arc<Shared<P>>,
@@ -189,12 +190,12 @@ impl<P: Platform, D: HandlerDispatch<P>> MsgP<P, D> {
     }
 
     /// The connections.
-    pub(super) fn place(&self) -> &Locked<P> {
+    pub(super) fn place(&self) -> &Locked<P, R> {
         &self.place
     }
 
     /// The same, before any thread uses them.
-    pub(super) fn place_mut(&mut self) -> &mut Locked<P> {
+    pub(super) fn place_mut(&mut self) -> &mut Locked<P, R> {
         &mut self.place
     }
 
@@ -211,7 +212,7 @@ impl<P: Platform, D: HandlerDispatch<P>> MsgP<P, D> {
     }
 
     /// Runs `f` and performs the deferred effects.
-    fn enter<R>(&self, f: impl FnOnce(&mut &Locked<P>, &mut DeferredEffects<P>) -> R) -> R {
+    fn enter<T>(&self, f: impl FnOnce(&mut &Locked<P, R>, &mut DeferredEffects<P>) -> T) -> T {
         let mut deferred = DeferredEffects::default();
         let result = f(&mut &self.place, &mut deferred);
         self.dispatch.dispatch(&self.place, || self.shared.clock().now(), &mut deferred);
@@ -220,7 +221,7 @@ impl<P: Platform, D: HandlerDispatch<P>> MsgP<P, D> {
     }
 }
 
-impl<P: Platform, D: HandlerDispatch<P>> AboveWorkers<P> for MsgP<P, D> {
+impl<P: Platform, D: HandlerDispatch<P, R>, R: ConnectionRef<P>> AboveWorkers<P> for MsgP<P, D, R> {
     fn shared(&self) -> &Arc<Shared<P>> {
         &self.shared
     }
@@ -243,7 +244,7 @@ impl<P: Platform, D: HandlerDispatch<P>> AboveWorkers<P> for MsgP<P, D> {
     }
 }
 
-impl<P: Platform, D: HandlerDispatch<P>> RunningArchitecture<P> for MsgP<P, D> {
+impl<P: Platform, D: HandlerDispatch<P, R>, R: ConnectionRef<P>> RunningArchitecture<P> for MsgP<P, D, R> {
     fn post(&self, ingress: &mut Ingress, now: Time, deferred: &mut DeferredEffects<P>) {
         self.arrive(ingress, now, deferred);
         self.run_handlers(now, deferred);

@@ -7,6 +7,12 @@
 //! frames from devices into the input. A stack whose architecture starts no threads has its receive threads as the pool: they carry
 //! up what they take, and the input is a device that gives each of them the next frame, as in the paper.
 //!
+//! # Counts
+//! A look-up takes a reference to the connection that it finds, under the table's lock, and the thread drops it when the event
+//! is over. By default the count is that of `Arc`. With [`StackConfig::counting`](crate::StackConfig::counting) it is an atomic
+//! word of the platform, which the simulator charges, or a number under a lock of its own, which costs two more acquisitions for
+//! each event (the paper's "atomic increment/decrement").
+//!
 //! # Order
 //! Packets of one connection leave the input in order, and then race for the connection. With *arrival tickets*
 //! ([`FrameInput`]) each waits for its turn before it is looked up, and they run in the order of arrival; without them
@@ -17,7 +23,7 @@
 
 use std::sync::Arc;
 
-use sync::{LockKind, Platform};
+use sync::{CountedRef, LockKind, Platform};
 
 use super::RunningArchitecture;
 use super::declaration::{Declaration, Properties, TableRow, Variant};
@@ -25,6 +31,7 @@ use super::frame_input::FrameInput;
 use super::frame_workers::{FrameWorkers, WorkerThreads};
 use super::msgp::{AtOnce, MsgP};
 use super::select::ThreadConfig;
+use crate::place::locked::{ConnectionRef, LockedConnection};
 use crate::place::pcb::{ConnectionLocks, LockPlan};
 use crate::place::{Contents, Habits};
 use crate::shared::Shared;
@@ -201,12 +208,25 @@ pub enum PoolOrder {
 /// One worker for each CPU; or none, and receive threads do their work.
 pub fn new<P: Platform>(
     shared: &Arc<Shared<P>>,
+    variant: PoolVariant,
+    threads: ThreadConfig,
+    contents: Box<Contents<P>>,
+) -> Arc<dyn RunningArchitecture<P>> {
+    match shared.counting() {
+        None => start::<P, Arc<LockedConnection<P>>>(shared, variant, threads, contents),
+        Some(_) => start::<P, CountedRef<LockedConnection<P>, P>>(shared, variant, threads, contents),
+    }
+}
+
+fn start<P: Platform, R: ConnectionRef<P>>(
+    shared: &Arc<Shared<P>>,
     (plan, kind, order): PoolVariant,
     ThreadConfig { cpus, own_threads }: ThreadConfig,
     contents: Box<Contents<P>>,
 ) -> Arc<dyn RunningArchitecture<P>> {
-    let locks = ConnectionLocks { plan, kind: kind.unwrap_or(shared.lock_kind) };
-    let msgp = MsgP::of(shared, (locks, Habits::PLAIN), AtOnce, contents);
+    let locks = ConnectionLocks::new(plan, kind.unwrap_or(shared.lock_kind));
+    let locks = ConnectionLocks { counting: shared.counting().unwrap_or(locks.counting), ..locks };
+    let msgp = MsgP::<P, AtOnce, R>::of(shared, (locks, Habits::PLAIN), AtOnce, contents);
     let workers = if own_threads { cpus.max(1) } else { 0 };
     let ordered = order == PoolOrder::Arrival;
     let kind = shared.lock_kind_between_threads();

@@ -136,7 +136,7 @@ pub fn new<P: Platform>(
     ThreadConfig { cpus, own_threads }: ThreadConfig,
     contents: Box<Contents<P>>,
 ) -> Arc<dyn RunningArchitecture<P>> {
-    let locks = ConnectionLocks { plan: LockPlan::One, kind: shared.lock_kind };
+    let locks = ConnectionLocks::new(LockPlan::One, shared.lock_kind);
     let msgp = MsgP::of(shared, (locks, Habits::PLAIN), AtOnce, contents);
     let stream = |_| CachePadded::new(WorkStream::new(shared.lock_kind_between_threads(), QUEUE_LIMIT));
     let streams = (0..cpus.max(1)).map(stream).collect();

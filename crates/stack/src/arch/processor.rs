@@ -87,7 +87,7 @@ pub(super) fn new<P: Platform>(
     ThreadConfig { cpus, own_threads }: ThreadConfig,
     contents: Box<Contents<P>>,
 ) -> Arc<dyn RunningArchitecture<P>> {
-    let locks = ConnectionLocks { plan: LockPlan::Backlog, kind: shared.lock_kind };
+    let locks = ConnectionLocks::new(LockPlan::Backlog, shared.lock_kind);
     let queues = ReadyQueues::new(shared.lock_kind_between_threads(), cpus);
     let threads = if own_threads { queues.cores() } else { 0 };
     let asleep = (0..threads).map(|_| CachePadded::new(Parker::new())).collect();

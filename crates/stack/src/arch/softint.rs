@@ -114,8 +114,8 @@ pub fn new<P: Platform>(
     ThreadConfig { cpus, own_threads }: ThreadConfig,
     contents: Box<Contents<P>>,
 ) -> Arc<dyn RunningArchitecture<P>> {
-    let locks = ConnectionLocks { plan: LockPlan::One, kind: shared.lock_kind };
-    let msgp = MsgP::of(shared, (locks, Habits::PLAIN), AtOnce, contents);
+    let locks = ConnectionLocks::new(LockPlan::One, shared.lock_kind);
+    let msgp = MsgP::<P>::of(shared, (locks, Habits::PLAIN), AtOnce, contents);
     let queues = if handler == Hard { cpus.max(1) } else { 0 };
     let each = usize::from(own_threads);
     let queue = |_| FrameInput::new(shared.lock_kind_between_threads(), each, QUEUE_LIMIT, false);

@@ -87,7 +87,7 @@ pub fn new<P: Platform>(
     _: ThreadConfig,
     contents: Box<Contents<P>>,
 ) -> Arc<dyn RunningArchitecture<P>> {
-    let locks = ConnectionLocks { plan: LockPlan::Backlog, kind: shared.lock_kind };
+    let locks = ConnectionLocks::new(LockPlan::Backlog, shared.lock_kind);
     let queues = ReadyQueues::new(shared.lock_kind_between_threads(), shared.links().alarms().threads());
     let dispatch = ToHomeCores { shared: shared.clone(), queues };
     Arc::new(Steal { msgp: MsgP::of(shared, (locks, Habits::PLAIN), dispatch, contents) })

@@ -22,6 +22,7 @@ mod habits;
 mod handlers;
 mod left;
 mod processed;
+mod reference;
 #[cfg(test)]
 mod tests;
 
@@ -58,15 +59,16 @@ pub use connection::{LockedConnection, SharedTable};
 pub use habits::{Habits, TablePolicy};
 pub use left::{LeftEvent, OwnedConnection};
 pub use processed::QueuesForProcessors;
+pub use reference::ConnectionRef;
 
 use left::ConnectionOwnership;
 
 /// Connections and their tables, behind locks. Any thread.
-pub struct Locked<P: Platform> {
+pub struct Locked<P: Platform, R = Arc<LockedConnection<P>>> {
     shared: Arc<Shared<P>>,
     locks: ConnectionLocks,
     habits: Habits,
-    table: Lock<Directory<SharedTable<P>, P>, P, class::ConnTable>,
+    table: Lock<Directory<SharedTable<P, R>, P>, P, class::ConnTable>,
     /// Datagram sockets, each with a lock of its own.
     datagrams: Lock<UdpTable<LockedDatagrams<P>, P>, P, class::ConnTable>,
     timers: Lock<Timers, P, class::Timers>,
@@ -77,7 +79,7 @@ pub struct Locked<P: Platform> {
     /// Events in the backlogs of connections.
     left: P::AtomicUsize,
     /// The threads that alone run what is left in backlogs. `None`: the owners of the connections do.
-    processors: Option<Arc<dyn QueuesForProcessors<P>>>,
+    processors: Option<Arc<dyn QueuesForProcessors<P, R>>>,
     counters: PerThreadCounters<P>,
 }
 
@@ -111,12 +113,12 @@ impl Timers {
 }
 
 /// The table guard while it is kept.
-type TableGuard<'a, P> = Option<Guard<'a, Directory<SharedTable<P>, P>, P, class::ConnTable>>;
+type TableGuard<'a, P, R> = Option<Guard<'a, Directory<SharedTable<P, R>, P>, P, class::ConnTable>>;
 
 /// A datagram socket behind its lock.
 type LockedDatagrams<P> = Arc<Lock<StoredUdpPcb, P, class::SocketBuffer>>;
 
-impl<P: Platform> Locked<P> {
+impl<P: Platform, R: ConnectionRef<P>> Locked<P, R> {
     /// An empty table, and `locks` for each connection; other locks are of the stack's kind.
     pub fn new(shared: &Arc<Shared<P>>, slab: &Arc<Connections<P>>, locks: ConnectionLocks, habits: Habits) -> Self {
         let directory = Directory::new(SharedTable::new(slab, &shared.secrets));
@@ -145,7 +147,7 @@ impl<P: Platform> Locked<P> {
             return Err(NotAtRest);
         }
         let mut directory = self.table.lock();
-        if directory.connections.iter().any(|connection| Arc::strong_count(connection) != 1) {
+        if directory.connections.iter().any(|connection| !connection.is_only()) {
             return Err(NotAtRest);
         }
         let mut timers = self.timers.lock_after(&directory);
@@ -238,8 +240,8 @@ impl<P: Platform> Locked<P> {
     /// Finds a connection. Returns the guard too, if the policy keeps it.
     fn look_up<'a>(
         &'a self,
-        find: impl FnOnce(&mut Directory<SharedTable<P>, P>) -> Option<Arc<LockedConnection<P>>>,
-    ) -> Option<(Arc<LockedConnection<P>>, TableGuard<'a, P>)> {
+        find: impl FnOnce(&mut Directory<SharedTable<P, R>, P>) -> Option<R>,
+    ) -> Option<(R, TableGuard<'a, P, R>)> {
         sync::walk::note(file!(), "looks for the connection in the global table");
         if P::makes(PlantedMistake::LookUpWithoutReference) {
             return self.look_up_in_two_steps(find);
@@ -258,8 +260,8 @@ impl<P: Platform> Locked<P> {
     #[cold]
     fn look_up_in_two_steps<'a>(
         &'a self,
-        find: impl FnOnce(&mut Directory<SharedTable<P>, P>) -> Option<Arc<LockedConnection<P>>>,
-    ) -> Option<(Arc<LockedConnection<P>>, TableGuard<'a, P>)> {
+        find: impl FnOnce(&mut Directory<SharedTable<P, R>, P>) -> Option<R>,
+    ) -> Option<(R, TableGuard<'a, P, R>)> {
         let key = find(&mut self.table.lock())?.key;
         let directory = self.table.lock();
         let found = directory.connections.get(key).expect("the connection that was found has been freed").clone();
@@ -271,12 +273,12 @@ impl<P: Platform> Locked<P> {
     }
 
     /// The lock of the socket is held.
-    fn with_held<R>(
+    fn with_held<T>(
         &self,
         socket: &Arc<UdpShared<P>>,
         datagrams: &mut StoredUdpPcb,
-        f: impl FnOnce(HeldSocket<'_, P>) -> R,
-    ) -> R {
+        f: impl FnOnce(HeldSocket<'_, P>) -> T,
+    ) -> T {
         let (counters, shared) = (self.counters.here(), &*self.shared);
         let StoredUdpPcb { pcb, routes, .. } = datagrams;
         let result = f(HeldSocket { pcb, routes, socket, counters, shared, writers: Writers::Many });
@@ -294,8 +296,8 @@ impl<P: Platform> Locked<P> {
     #[inline(always)]
     fn run_under<'a, E: TcpEvent>(
         &'a self,
-        connection: &Arc<LockedConnection<P>>,
-        (held, owner): (TableGuard<'a, P>, Option<&mut ConnectionOwnership<'_, P>>),
+        connection: &R,
+        (held, owner): (TableGuard<'a, P, R>, Option<&mut ConnectionOwnership<'_, P>>),
         event: E,
         now: Time,
         deferred: &mut DeferredEffects<P>,
@@ -341,12 +343,12 @@ impl<P: Platform> Locked<P> {
     }
 }
 
-impl<'a, P: Platform> Place for &'a Locked<P> {
+impl<'a, P: Platform, R: ConnectionRef<P>> Place for &'a Locked<P, R> {
     type Platform = P;
-    type Id = Arc<LockedConnection<P>>;
-    type Held = TableGuard<'a, P>;
+    type Id = R;
+    type Held = TableGuard<'a, P, R>;
     type Missing = ();
-    type Table = SharedTable<P>;
+    type Table = SharedTable<P, R>;
     type Layout = ConnectionLocks;
     const BESIDE: usize = size_of::<LockedConnection<P>>() + 2 * size_of::<usize>() + size_of::<TcpSocket<P>>();
 
@@ -376,7 +378,7 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
         Some((connection, held))
     }
 
-    fn with_directory<R>(&mut self, f: impl FnOnce(&mut DirectoryOf<Self>, &Site<'_, Self>) -> R) -> R {
+    fn with_directory<T>(&mut self, f: impl FnOnce(&mut DirectoryOf<Self>, &Site<'_, Self>) -> T) -> T {
         let mut directory = self.table.lock();
         let site = Site {
             shared: &self.shared,
@@ -400,7 +402,7 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
 
     fn slot(directory: &mut DirectoryOf<Self>, id: &Self::Id) -> Option<u32> {
         let slot = id.socket.slot()?;
-        directory.connections.at(slot).is_some_and(|found| Arc::ptr_eq(found, id)).then_some(slot)
+        directory.connections.at(slot).is_some_and(|found| found.is(id)).then_some(slot)
     }
 
     fn all(directory: &mut DirectoryOf<Self>) -> Vec<(Self::Id, Flow)> {
@@ -455,12 +457,12 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
         Ok(Opened { id, key, route, effects })
     }
 
-    fn with_socket<R>(&mut self, name: UdpName, f: impl FnOnce(HeldSocket<'_, P>) -> R) -> Option<R> {
+    fn with_socket<T>(&mut self, name: UdpName, f: impl FnOnce(HeldSocket<'_, P>) -> T) -> Option<T> {
         let (socket, pcb) = found(self.datagrams.lock().find(name))?;
         Some(self.with_held(&socket, &mut pcb.lock(), f))
     }
 
-    fn with_socket_for<R>(&mut self, tuple: &FourTuple, f: impl FnOnce(HeldSocket<'_, P>) -> R) -> Option<R> {
+    fn with_socket_for<T>(&mut self, tuple: &FourTuple, f: impl FnOnce(HeldSocket<'_, P>) -> T) -> Option<T> {
         let (socket, pcb) = found(self.datagrams.lock().best(tuple))?;
         Some(self.with_held(&socket, &mut pcb.lock(), f))
     }
@@ -614,13 +616,13 @@ impl<P: Platform> Stored for LockedDatagrams<P> {
 }
 
 /// Locks and timers that an event may release or cancel while it holds the connection.
-struct EventLocks<'a, P: Platform> {
-    table: TableGuard<'a, P>,
-    place: &'a Locked<P>,
+struct EventLocks<'a, P: Platform, R> {
+    table: TableGuard<'a, P, R>,
+    place: &'a Locked<P, R>,
     connection: &'a LockedConnection<P>,
 }
 
-impl<P: Platform> HeldBeside for EventLocks<'_, P> {
+impl<P: Platform, R: ConnectionRef<P>> HeldBeside for EventLocks<'_, P, R> {
     #[inline(always)]
     fn release(&mut self) {
         self.table = None;
@@ -642,10 +644,10 @@ impl<P: Platform> HeldBeside for EventLocks<'_, P> {
 
 /// Runs an event on a whole connection, which the calling thread has for itself.
 #[inline(always)]
-fn run_whole<P: Platform, E: TcpEvent>(
+fn run_whole<P: Platform, R: ConnectionRef<P>, E: TcpEvent>(
     (whole, socket): (&mut Connection<P>, &TcpSocket<P>),
     mut way: EmitContext<'_, P>,
-    held: &mut EventLocks<'_, P>,
+    held: &mut EventLocks<'_, P, R>,
     event: E,
     out: &mut Outbox<'_>,
     now: Time,
@@ -658,10 +660,10 @@ fn run_whole<P: Platform, E: TcpEvent>(
 }
 
 /// Runs an event on a PCB under its locks; the table guard, if kept, is dropped during the event.
-fn pass<P: Platform, E: TcpEvent>(
+fn pass<P: Platform, R: ConnectionRef<P>, E: TcpEvent>(
     (pcb, socket): (&SharedPcb<P>, &TcpSocket<P>),
     way: EmitContext<'_, P>,
-    held: &mut EventLocks<'_, P>,
+    held: &mut EventLocks<'_, P, R>,
     event: E,
     out: &mut Outbox<'_>,
     now: Time,

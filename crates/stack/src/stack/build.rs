@@ -164,6 +164,7 @@ impl<P: Platform> Stack<P> {
             clock,
             secrets,
             lock_kind,
+            counting: config.counting,
             tcp,
             rss: rss.clone(),
             workers,

@@ -10,7 +10,7 @@ use stack::Architecture;
 use stack::call::{Call, Reply};
 use stack::socket::{ListenerShared, TcpSocket};
 use sync::walk::{WalkStep, record};
-use sync::{LockKind, Platform};
+use sync::{LockKind, Platform, RefCounting};
 use testbed::frames::{Ends, ISS, Segment, neighbour_solicitation, tcp_of};
 use testbed::limit::HANG;
 use testbed::node::{Node, NodeConfig};
@@ -134,6 +134,11 @@ impl Bench {
     /// A stack with all work done by the calling thread.
     pub fn on_one_thread(arch: Architecture, ends: Ends) -> Bench {
         Bench::new(ends, NodeConfig::new(arch))
+    }
+
+    /// The same, whose connections' holders are counted in this way where the architecture lets that be chosen.
+    pub fn that_counts(arch: Architecture, ends: Ends, counting: RefCounting) -> Bench {
+        Bench::new(ends, NodeConfig { counting: Some(counting), ..NodeConfig::new(arch) })
     }
 
     /// A stack with the threads that its architecture has of its own.

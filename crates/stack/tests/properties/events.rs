@@ -51,7 +51,11 @@ impl Walks {
 
 /// Records the walks under `arch`. Asserts that each contains its event; how a read proceeds depends on the cell.
 pub fn walks(arch: Architecture, ends: Ends) -> Walks {
-    let mut bench = Bench::on_one_thread(arch, ends);
+    walks_on(Bench::on_one_thread(arch, ends))
+}
+
+/// The same of a stack that is there.
+pub fn walks_on(mut bench: Bench) -> Walks {
     let (first, second) = bench.ports(2, 0, 1);
     let (mut one, mut two) = (bench.connect(first), bench.connect(second));
     bench.pass(Duration::from_millis(300));

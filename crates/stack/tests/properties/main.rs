@@ -8,6 +8,7 @@ mod agents;
 mod backlog;
 mod bench;
 mod contention;
+mod counting;
 mod datagrams;
 mod deadlines;
 mod events;

@@ -74,8 +74,10 @@ impl<T, P: Platform, C> Drop for Guard<'_, T, P, C> {
             self.count_hold();
         }
         self.lock.tell(LockStep::Releases);
+        // Read before: the next holder may free the lock (`CountedRef`).
+        let class = self.lock.class;
         self.lock.raw.unlock();
-        lock_order::released::<P>(self.lock.class, self.index);
+        lock_order::released::<P>(class, self.index);
     }
 }
 

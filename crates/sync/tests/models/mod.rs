@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering::*;
 use sync::ring::{Mpsc, spsc};
 use sync::slab::Slab;
 use sync::{
-    Armed, Atomic, CellLike, ClaimLock, Condvar, IndexStack, Lock, LockClass, LockKind, Parker, Platform, Qsbr,
-    RawLock, RcuCell, ShareCount, ThreadClass, ThreadOwned, Turnstile, UseCount,
+    Armed, Atomic, CellLike, ClaimLock, Condvar, CountedRef, IndexStack, Lock, LockClass, LockKind, Parker, Platform,
+    Qsbr, RawLock, RcuCell, RefCounting, ShareCount, ThreadClass, ThreadOwned, Turnstile, UseCount,
 };
 
 fn join<P: Platform>(handle: P::JoinHandle) {
@@ -323,6 +323,44 @@ pub fn a_unique_holder_may_write<P: Platform>() {
         shared.1.set(8);
     }
     join::<P>(thread);
+}
+
+/// A value that counts its drops, and can no longer be read then.
+struct Dropped<P: Platform>(Arc<P::AtomicUsize>, Shared<P, usize>);
+
+impl<P: Platform> Drop for Dropped<P> {
+    fn drop(&mut self) {
+        self.1.set(0);
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+/// Two threads give up the only two holds of a value, having read it.
+pub fn the_last_of_two_holds_drops<P: Platform>(counting: RefCounting) {
+    let drops = Arc::new(P::AtomicUsize::new(0));
+    let mine: CountedRef<_, P> = CountedRef::new(counting, Dropped::<P>(drops.clone(), Shared(P::Cell::new(7))));
+    let theirs = mine.clone();
+    let let_go =
+        |held: CountedRef<Dropped<P>, P>| assert_eq!(held.1.get(), 7, "the value was dropped under its holder");
+    let thread = P::spawn("holder", None, ThreadClass::Application, move || let_go(theirs));
+    let_go(mine);
+    join::<P>(thread);
+    assert_eq!(drops.load(Relaxed), 1, "the last of two holders drops the value");
+}
+
+/// The same while one of the two gives its hold to a third.
+pub fn a_hold_that_is_passed_on_keeps_the_value<P: Platform>(counting: RefCounting) {
+    let drops = Arc::new(P::AtomicUsize::new(0));
+    let mine: CountedRef<_, P> = CountedRef::new(counting, Dropped::<P>(drops.clone(), Shared(P::Cell::new(7))));
+    let theirs = mine.clone();
+    let thread = P::spawn("holder", None, ThreadClass::Application, move || {
+        let again = theirs.clone();
+        drop(theirs);
+        assert_eq!(again.1.get(), 7, "the value was dropped under its holder");
+    });
+    drop(mine);
+    join::<P>(thread);
+    assert_eq!(drops.load(Relaxed), 1, "the last of three holders drops the value");
 }
 
 /// Two threads take a place, write it and return it.

@@ -27,12 +27,12 @@ use dev::Device as _;
 use dev::mem::MemConfig;
 use dev::peer::{Opens, PeerConfig, PeerMonitor, PeerTraffic};
 use observe::Counter;
-use pktbuf::{Chunk, PktBuf};
+use pktbuf::{Caching, Chunk, PktBuf};
 use stack::call::{Call, Reply};
 use stack::socket::{ListenerShared, Readiness, TcpSocket, UdpShared};
 use stack::{Addressing, Architecture, Driver, InterfaceConfig, Stack, StackConfig};
 use sync::profile::{self, ClassProfile, HandoffProfile};
-use sync::{Atomic, LockKind, Ordering, Platform, Step, ThreadClass};
+use sync::{Atomic, LockKind, Ordering, Platform, RefCounting, Step, ThreadClass};
 use tcp::config::{BufferSizes, ChecksumPlacement, ConnectionOptions, SendAccounting};
 
 use super::measured::Measured;
@@ -80,6 +80,15 @@ pub enum Summing {
     Before,
     /// By the stack, and of received segments while their connection is held.
     Inside,
+}
+
+/// How `msgp-pool` counts the holders of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReferenceCounts {
+    /// By an atomic instruction.
+    Atomic,
+    /// Under a lock of the kernel's kind.
+    Locked,
 }
 
 /// The parameters of a run. [`Packets::parse`] reads most of them from a line.
@@ -193,6 +202,10 @@ impl Packets {
         let machine = Machine::new(self.cpus + 1, costs).seed(seed).order(Arbitrated::new(seed, memory));
         // There is one thread for each CPU.
         let machine = machine.spin_for_good();
+        let machine = match self.traffic.caching {
+            Caching::PerThread => machine,
+            Caching::Global => machine.buffers(self.kind(), Caching::Global),
+        };
         let (mut carried, outcome) = machine.run(move || packets.run());
         carried.trace = outcome.account.trace;
         carried
@@ -282,6 +295,10 @@ impl Packets {
     fn stack(&self, driver: MemoryDriver) -> (Stack<Vsmp>, Vec<Driver<Vsmp>>) {
         let mut config = StackConfig::<Vsmp>::new(self.arch);
         (config.cpus, config.seed, config.lock_kind) = (self.cpus, Some(self.seed), self.kind());
+        config.counting = self.traffic.counts.map(|counts| match counts {
+            ReferenceCounts::Atomic => RefCounting::Atomic,
+            ReferenceCounts::Locked => RefCounting::Locked(self.kind()),
+        });
         // The threads of the run are the workers, as in the paper.
         (config.own_threads, config.homing, config.receive_batch) = (false, false, 1);
         let size = BufferSizes { min: BUFFER, initial: BUFFER, max: BUFFER };

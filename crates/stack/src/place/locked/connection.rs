@@ -10,8 +10,8 @@ use wire::FourTuple;
 use super::super::connection::{self, Connections};
 use super::super::pcb::{ConnectionLocks, LockPlan, SharedPcb};
 use super::super::{NewConnection, Site, trim_slots};
-use super::Locked;
 use super::handlers::LockedHandler;
+use super::{ConnectionRef, Locked};
 use crate::account::Charge;
 use crate::flow::Flow;
 use crate::secrets::Secrets;
@@ -97,13 +97,13 @@ fn standing_of(number: u32) -> LimitClass {
 type Whole<P> = Detached<connection::Connection<P>, P>;
 
 /// All connections of the stack, by slot, key and tuple, and the slab with their slots.
-pub struct SharedTable<P: Platform> {
+pub struct SharedTable<P: Platform, R = Arc<LockedConnection<P>>> {
     slab: Arc<Connections<P>>,
     index: Index,
-    connections: Vec<Option<Arc<LockedConnection<P>>>>,
+    connections: Vec<Option<R>>,
 }
 
-impl<P: Platform> SharedTable<P> {
+impl<P: Platform, R: ConnectionRef<P>> SharedTable<P, R> {
     /// An empty table over the stack's slab.
     pub(super) fn new(slab: &Arc<Connections<P>>, secrets: &Secrets) -> Self {
         SharedTable { slab: slab.clone(), index: Index::new(secrets), connections: Vec::new() }
@@ -116,17 +116,17 @@ impl<P: Platform> SharedTable<P> {
 
     /// Memory of the table and of its entries in the slab, in bytes.
     pub(super) fn footprint(&self) -> usize {
-        let place = size_of::<Option<Arc<LockedConnection<P>>>>();
+        let place = size_of::<Option<R>>();
         self.len() * Connections::<P>::ENTRY + self.connections.capacity() * place + self.index.footprint()
     }
 
     /// Every connection, by slot.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<LockedConnection<P>>> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &R> {
         self.connections.iter().flatten()
     }
 
     /// The connection of `tuple`, which hashes to this flow hash; or the value for [`SharedTable::insert`].
-    pub(super) fn find(&mut self, tuple: &FourTuple, flow_hash: u32) -> Result<&Arc<LockedConnection<P>>, VacantEntry> {
+    pub(super) fn find(&mut self, tuple: &FourTuple, flow_hash: u32) -> Result<&R, VacantEntry> {
         let SharedTable { index, connections, .. } = self;
         let at = |slot: u32| connections.get(slot as usize)?.as_ref();
         let slot = index.find(tuple, flow_hash, |slot| at(slot).is_some_and(|found| found.flow.tuple == *tuple));
@@ -134,25 +134,25 @@ impl<P: Platform> SharedTable<P> {
     }
 
     /// The connection in `slot`.
-    pub(super) fn at(&self, slot: u32) -> Option<&Arc<LockedConnection<P>>> {
+    pub(super) fn at(&self, slot: u32) -> Option<&R> {
         self.connections.get(slot as usize)?.as_ref()
     }
 
     /// The connection that `key` names.
-    pub(super) fn get(&self, key: Key) -> Option<&Arc<LockedConnection<P>>> {
+    pub(super) fn get(&self, key: Key) -> Option<&R> {
         self.at(key.slot).filter(|connection| connection.key == key)
     }
 
     /// Inserts a new connection after [`SharedTable::find`] has not found its tuple.
     pub(super) fn insert(
         &mut self,
-        site: &Site<'_, &Locked<P>>,
+        site: &Site<'_, &Locked<P, R>>,
         new: NewConnection<'_, P>,
         hash: VacantEntry,
-    ) -> Option<Arc<LockedConnection<P>>> {
+    ) -> Option<R> {
         let NewConnection { flow, pcb, route, socket } = new;
         let pcb = pcb.take()?;
-        let ConnectionLocks { plan, kind } = site.layout;
+        let ConnectionLocks { plan, kind, counting } = site.layout;
         let mut charge = Charge::default();
         site.shared.control().account().begin(site.account, &mut charge, &pcb, site.shared.control().tcp());
         let leaves_by = P::AtomicU32::new(route.port().into());
@@ -170,7 +170,7 @@ impl<P: Platform> SharedTable<P> {
         let armed = P::AtomicU64::new(u64::MAX);
         let memory = P::AtomicU64::new(charge.memory as u64);
         let standing = P::AtomicU32::new(charge.standing as u32);
-        let connection = Arc::new(LockedConnection {
+        let connection = LockedConnection {
             key,
             hash,
             flow,
@@ -181,14 +181,15 @@ impl<P: Platform> SharedTable<P> {
             memory,
             standing,
             handler: OnceBox::new(),
-        });
+        };
+        let connection = R::first(connection, counting);
         self.enter(connection.clone());
         Some(connection)
     }
 
     /// Inserts a connection that another table has released.
-    pub(super) fn adopt(&mut self, layout: ConnectionLocks, connection: Whole<P>) -> Arc<LockedConnection<P>> {
-        let ConnectionLocks { plan, kind } = layout;
+    pub(super) fn adopt(&mut self, layout: ConnectionLocks, connection: Whole<P>) -> R {
+        let ConnectionLocks { plan, kind, counting } = layout;
         let (key, hash, flow, socket) = (connection.key(), connection.hash, connection.flow, connection.socket.clone());
         let leaves_by = P::AtomicU32::new(connection.route.port().into());
         let memory = P::AtomicU64::new(connection.charge.memory as u64);
@@ -201,7 +202,7 @@ impl<P: Platform> SharedTable<P> {
             }
         };
         let armed = P::AtomicU64::new(u64::MAX);
-        let connection = Arc::new(LockedConnection {
+        let connection = LockedConnection {
             key,
             hash,
             flow,
@@ -212,14 +213,16 @@ impl<P: Platform> SharedTable<P> {
             memory,
             standing,
             handler: OnceBox::new(),
-        });
+        };
+        let connection = R::first(connection, counting);
         self.enter(connection.clone());
         connection
     }
 
     /// Releases a connection that no thread is inside. It stays in its slot, or is reassembled there.
     pub(super) fn release(&mut self, slot: u32) -> Option<Whole<P>> {
-        let LockedConnection { hash, flow, pcb, socket, memory, standing, .. } = Arc::into_inner(self.remove(slot)?)?;
+        let LockedConnection { hash, flow, pcb, socket, memory, standing, .. } =
+            self.remove(slot)?.into_connection()?;
         let mut whole = pcb.into_whole(|pcb, route| connection::Connection::new(hash, flow, socket, route, pcb));
         // Its share of the account remains: only where it is stored changes.
         let memory = memory.load(Ordering::Relaxed) as i64;
@@ -240,7 +243,7 @@ impl<P: Platform> SharedTable<P> {
     }
 
     /// Makes a connection findable.
-    fn enter(&mut self, connection: Arc<LockedConnection<P>>) {
+    fn enter(&mut self, connection: R) {
         let (slot, flow_hash, hash) = (connection.key.slot, connection.flow.hash, connection.hash);
         if self.connections.len() <= slot as usize {
             self.connections.resize(slot as usize + 1, None);
@@ -252,7 +255,7 @@ impl<P: Platform> SharedTable<P> {
     }
 
     /// Removes a connection. Its slot is free once the last user of the connection has dropped it.
-    pub(super) fn remove(&mut self, slot: u32) -> Option<Arc<LockedConnection<P>>> {
+    pub(super) fn remove(&mut self, slot: u32) -> Option<R> {
         let connection = self.connections.get_mut(slot as usize)?.take()?;
         self.index.remove(slot, connection.flow.hash, connection.hash);
         Some(connection)

@@ -8,12 +8,10 @@ use observe::Time;
 use sync::Platform;
 use tcp::{Readiness, TcpEvent};
 
-use std::sync::Arc;
-
 use super::super::Place;
 use super::super::handlers::condemn;
 use super::super::turns::HandlerTurns;
-use super::{Locked, LockedConnection};
+use super::{ConnectionRef, Locked, LockedConnection};
 use crate::attempt::attempt;
 use crate::connections::Events;
 use crate::deferred::DeferredEffects;
@@ -30,7 +28,7 @@ pub(super) fn take<P: Platform>(connection: &LockedConnection<P>) -> Option<Box<
     Some(handler)
 }
 
-impl<P: Platform> Locked<P> {
+impl<P: Platform, R: ConnectionRef<P>> Locked<P, R> {
     /// Runs the handlers that the events so far have called for. The caller holds no guard.
     #[inline]
     pub(crate) fn run_handlers(&self, now: impl Fn() -> Time, deferred: &mut DeferredEffects<P>) {
@@ -42,13 +40,7 @@ impl<P: Platform> Locked<P> {
     }
 
     #[cold]
-    fn run_handler(
-        &self,
-        connection: &Arc<LockedConnection<P>>,
-        bits: Readiness,
-        now: Time,
-        deferred: &mut DeferredEffects<P>,
-    ) {
+    fn run_handler(&self, connection: &R, bits: Readiness, now: Time, deferred: &mut DeferredEffects<P>) {
         let mut ready = connection.handler.get().is_some_and(|handler| handler.leave(bits));
         while ready {
             ready = self.take_turn(connection, now, deferred);
@@ -66,12 +58,12 @@ impl<P: Platform> Locked<P> {
         self.handled(target).is_some_and(|connection| self.take_turn(&connection, now, deferred))
     }
 
-    fn handled(&self, target: &Target) -> Option<Arc<LockedConnection<P>>> {
+    fn handled(&self, target: &Target) -> Option<R> {
         (&mut &*self).find_key(target.key).map(|(connection, held)| (connection, drop(held)).0)
     }
 
     /// True: the handler is ready again.
-    fn take_turn(&self, connection: &Arc<LockedConnection<P>>, now: Time, deferred: &mut DeferredEffects<P>) -> bool {
+    fn take_turn(&self, connection: &R, now: Time, deferred: &mut DeferredEffects<P>) -> bool {
         let Some(turns) = connection.handler.get() else { return false };
         let Some((mut handler, bits)) = turns.take() else { return false };
         if self.run_once(connection, &mut handler, bits, now, deferred) {
@@ -84,7 +76,7 @@ impl<P: Platform> Locked<P> {
     /// False: the handler is over.
     fn run_once(
         &self,
-        connection: &Arc<LockedConnection<P>>,
+        connection: &R,
         handler: &mut HandlerState<P>,
         bits: Readiness,
         now: Time,
@@ -123,14 +115,14 @@ impl<P: Platform> Locked<P> {
 }
 
 /// A connection whose locks are free.
-struct After<'a, P: Platform> {
-    place: &'a Locked<P>,
-    connection: &'a Arc<LockedConnection<P>>,
+struct After<'a, P: Platform, R> {
+    place: &'a Locked<P, R>,
+    connection: &'a R,
     now: Time,
     deferred: &'a mut DeferredEffects<P>,
 }
 
-impl<P: Platform> RunsEvents for After<'_, P> {
+impl<P: Platform, R: ConnectionRef<P>> RunsEvents for After<'_, P, R> {
     fn run<E: TcpEvent>(&mut self, event: E) -> Option<E::Reply> {
         let mut place = self.place;
         place.run_contained(self.connection, None, event, self.now, self.deferred)

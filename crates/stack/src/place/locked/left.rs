@@ -4,8 +4,6 @@
 //! Called by [`Locked`](super::Locked) before an event that no caller waits for, and after each event. What may never
 //! happen: effects are performed while the connection is owned, because performing them may run an event on it.
 
-use std::sync::Arc;
-
 use observe::{DropReason, Time};
 use sync::slab::Detached;
 use sync::{Atomic, Ordering, Platform};
@@ -14,7 +12,7 @@ use tcp::{Disposition, TcpEvent};
 use super::super::connection::Connection;
 use super::super::pcb::{Admittance, Backlogged, Ownership, SharedPcb};
 use super::super::{Effects, Place, UnawaitedEvent};
-use super::{Locked, LockedConnection};
+use super::{ConnectionRef, Locked};
 use crate::call::ArrivingSegment;
 use crate::charge;
 use crate::connections::{Arrivals, Events, HandledConnections};
@@ -80,10 +78,10 @@ pub(super) struct Remains {
     was_timer: bool,
 }
 
-impl<P: Platform> Locked<P> {
+impl<P: Platform, R: ConnectionRef<P>> Locked<P, R> {
     /// Whether the calling thread runs the event. False: the thread that uses the connection does, or there was no
     /// room.
-    pub(super) fn admit(&self, connection: &Arc<LockedConnection<P>>, event: UnawaitedEvent<'_>, now: Time) -> bool {
+    pub(super) fn admit(&self, connection: &R, event: UnawaitedEvent<'_>, now: Time) -> bool {
         let SharedPcb::Owned(owned) = &connection.pcb else { return true };
         if let Some(processors) = &self.processors {
             self.leave_for_processor((connection, owned), &**processors, event, now);
@@ -138,12 +136,7 @@ impl<P: Platform> Locked<P> {
     /// The calling thread has run its event: it runs the events left meanwhile, releases the connection, and performs
     /// the effects.
     #[inline(always)]
-    pub(super) fn let_go(
-        &self,
-        connection: &Arc<LockedConnection<P>>,
-        owner: ConnectionOwnership<'_, P>,
-        deferred: &mut DeferredEffects<P>,
-    ) {
+    pub(super) fn let_go(&self, connection: &R, owner: ConnectionOwnership<'_, P>, deferred: &mut DeferredEffects<P>) {
         if let Some((left, owner)) = owner.next_left() {
             self.drain(connection, left, owner, deferred);
         }
@@ -152,7 +145,7 @@ impl<P: Platform> Locked<P> {
     #[cold]
     fn drain(
         &self,
-        connection: &Arc<LockedConnection<P>>,
+        connection: &R,
         mut left: LeftEvent,
         mut owner: ConnectionOwnership<'_, P>,
         deferred: &mut DeferredEffects<P>,
@@ -174,7 +167,7 @@ impl<P: Platform> Locked<P> {
     /// Does the rest of the work for an event that was left.
     pub(super) fn settle_left(
         &self,
-        connection: &Arc<LockedConnection<P>>,
+        connection: &R,
         Remains { at, effects, recycled, was_timer }: Remains,
         deferred: &mut DeferredEffects<P>,
     ) {
@@ -194,7 +187,7 @@ impl<P: Platform> Locked<P> {
     /// Runs an event that was left.
     pub(super) fn run_left(
         &self,
-        connection: &Arc<LockedConnection<P>>,
+        connection: &R,
         LeftEvent { at, kind }: LeftEvent,
         owner: &mut ConnectionOwnership<'_, P>,
         deferred: &mut DeferredEffects<P>,
@@ -217,7 +210,7 @@ impl<P: Platform> Locked<P> {
 
     fn run_owned<E: TcpEvent>(
         &self,
-        connection: &Arc<LockedConnection<P>>,
+        connection: &R,
         owner: &mut ConnectionOwnership<'_, P>,
         event: E,
         now: Time,

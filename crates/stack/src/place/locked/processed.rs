@@ -16,7 +16,7 @@ use tcp::TcpEvent;
 use super::super::pcb::{LeftForProcessor, SharedPcb};
 use super::super::{Effects, UnawaitedEvent};
 use super::left::{self, ConnectionOwnership, LeftEvent, OwnedConnection};
-use super::{Locked, LockedConnection, TableGuard};
+use super::{ConnectionRef, Locked, LockedConnection, TableGuard};
 use crate::attempt::attempt;
 use crate::charge;
 use crate::connections::Events;
@@ -27,22 +27,22 @@ use crate::deferred::DeferredEffects;
 const MOST_IN_A_TURN: usize = 100;
 
 /// Where connections wait for their processors.
-pub trait QueuesForProcessors<P: Platform>: Send + Sync {
+pub trait QueuesForProcessors<P: Platform, R = Arc<LockedConnection<P>>>: Send + Sync {
     /// The connection waits for a turn from now on, and its processor is woken. The caller holds no guard.
-    fn queue(&self, connection: &Arc<LockedConnection<P>>);
+    fn queue(&self, connection: &R);
 }
 
 /// A connection, and what it has behind it.
-type Owned<'a, P> = (&'a Arc<LockedConnection<P>>, &'a OwnedConnection<P>);
+type Owned<'a, P, R> = (&'a R, &'a OwnedConnection<P>);
 
 /// The calling thread owns a connection. Releases and hands it over when it is dropped, also on panic.
-struct Holding<'a, P: Platform> {
-    connection: &'a Arc<LockedConnection<P>>,
+struct Holding<'a, P: Platform, R> {
+    connection: &'a R,
     owner: Option<ConnectionOwnership<'a, P>>,
-    processors: Option<&'a dyn QueuesForProcessors<P>>,
+    processors: Option<&'a dyn QueuesForProcessors<P, R>>,
 }
 
-impl<P: Platform> Drop for Holding<'_, P> {
+impl<P: Platform, R> Drop for Holding<'_, P, R> {
     fn drop(&mut self) {
         if model_is_over::<P>() {
             return;
@@ -56,18 +56,18 @@ impl<P: Platform> Drop for Holding<'_, P> {
     }
 }
 
-impl<P: Platform> Locked<P> {
+impl<P: Platform, R: ConnectionRef<P>> Locked<P, R> {
     /// Processors run the events left for connections from now on; connections wait for them here. No event has been left
     /// yet.
-    pub(crate) fn hand_over_to(&mut self, processors: Arc<dyn QueuesForProcessors<P>>) {
+    pub(crate) fn hand_over_to(&mut self, processors: Arc<dyn QueuesForProcessors<P, R>>) {
         self.processors = Some(processors);
     }
 
     /// Leaves an event for the connection's processor.
     pub(super) fn leave_for_processor(
         &self,
-        (connection, owned): Owned<'_, P>,
-        processors: &dyn QueuesForProcessors<P>,
+        (connection, owned): Owned<'_, P, R>,
+        processors: &dyn QueuesForProcessors<P, R>,
         event: UnawaitedEvent<'_>,
         now: Time,
     ) {
@@ -88,8 +88,8 @@ impl<P: Platform> Locked<P> {
     #[inline(never)]
     pub(super) fn work_beside_processor<E: TcpEvent>(
         &self,
-        (connection, owned): Owned<'_, P>,
-        held: TableGuard<'_, P>,
+        (connection, owned): Owned<'_, P, R>,
+        held: TableGuard<'_, P, R>,
         event: E,
         now: Time,
         deferred: &mut DeferredEffects<P>,
@@ -103,7 +103,7 @@ impl<P: Platform> Locked<P> {
 
     /// The calling thread, which is the connection's processor, has taken it from its queue: runs what was left for it, unless
     /// it is in use. Its owner queues it then.
-    pub(crate) fn run_turn(&self, connection: &Arc<LockedConnection<P>>, deferred: &mut DeferredEffects<P>) {
+    pub(crate) fn run_turn(&self, connection: &R, deferred: &mut DeferredEffects<P>) {
         let SharedPcb::Owned(owned) = &connection.pcb else { return };
         let Some((mut event, owner)) = owned.turn(LeftEvent::cost) else {
             sync::walk::note(file!(), "the processor passes over the connection: it is in use");
@@ -120,7 +120,7 @@ impl<P: Platform> Locked<P> {
     }
 
     /// Runs an event, and performs its effects. A panic ends the connection.
-    fn run_in_turn(&self, holding: &mut Holding<'_, P>, event: LeftEvent, deferred: &mut DeferredEffects<P>) {
+    fn run_in_turn(&self, holding: &mut Holding<'_, P, R>, event: LeftEvent, deferred: &mut DeferredEffects<P>) {
         let (mut place, connection, at) = (self, holding.connection, event.at());
         let Some(owner) = &mut holding.owner else { return };
         charge::left::<P, _>(&event, false);
@@ -135,11 +135,7 @@ impl<P: Platform> Locked<P> {
         }
     }
 
-    fn holding<'a>(
-        &'a self,
-        connection: &'a Arc<LockedConnection<P>>,
-        owner: ConnectionOwnership<'a, P>,
-    ) -> Holding<'a, P> {
+    fn holding<'a>(&'a self, connection: &'a R, owner: ConnectionOwnership<'a, P>) -> Holding<'a, P, R> {
         Holding { connection, owner: Some(owner), processors: self.processors.as_deref() }
     }
 }

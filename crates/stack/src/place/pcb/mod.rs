@@ -15,7 +15,7 @@ pub mod single;
 pub mod six;
 
 use sync::slab::{Detached, ReservedEntry};
-use sync::{Atomic, LockKind, Ordering, Platform};
+use sync::{Atomic, LockKind, Ordering, Platform, RefCounting};
 use tcp::pcb::{HeaderIn, HeaderOut, Reassembly, ReceiveWindow, RetransmitQueue, SendWindow};
 use tcp::{Outbox, Pcb, PcbAccess, PcbMut, TableChange};
 
@@ -51,6 +51,16 @@ pub struct ConnectionLocks {
     pub plan: LockPlan,
     /// Their kind.
     pub kind: LockKind,
+    /// How the holders of a connection are counted, where that is not `Arc`'s choice
+    /// ([`ConnectionRef`](super::locked::ConnectionRef)).
+    pub counting: RefCounting,
+}
+
+impl ConnectionLocks {
+    /// These locks; `Arc` counts the holders.
+    pub const fn new(plan: LockPlan, kind: LockKind) -> Self {
+        ConnectionLocks { plan, kind, counting: RefCounting::Atomic }
+    }
 }
 
 /// The parts of one connection behind their locks.

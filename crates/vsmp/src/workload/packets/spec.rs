@@ -5,10 +5,11 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use pktbuf::Caching;
 use stack::Architecture;
 use sync::LockKind;
 
-use super::{PERIOD, Packets, Side, Summing};
+use super::{PERIOD, Packets, ReferenceCounts, Side, Summing};
 use crate::preset::{Kernel, Preset};
 
 /// The reason why a line describes no run.
@@ -32,6 +33,8 @@ impl std::error::Error for SpecError {}
 /// | `checksum`, `inside` | checksums by the stack, before the connection is held or while it is |
 /// | `tickets` | application tickets |
 /// | `each` | a connection for each CPU, whatever number of them is asked for |
+/// | `counts=atomic`, `counts=locked` | under `msgp-pool`, the holders of a connection are counted by an atomic instruction that is charged, or under a lock of their own; without the word nothing is charged for counting |
+/// | `global-caches` | free packet buffers are kept under one lock for each size, of the kernel's kind, instead of for each thread |
 /// | `bytes=N` | data of a packet; 4096 |
 /// | `locks=KIND` | the kind of all locks but those whose kind the architecture says |
 /// | `ms=N` | virtual time that is measured, in milliseconds; 1000 |
@@ -55,6 +58,10 @@ pub struct Traffic {
     pub tickets: bool,
     /// A connection for each CPU.
     pub each: bool,
+    /// How the holders of a connection are counted; `None`: nothing is charged for it.
+    pub counts: Option<ReferenceCounts>,
+    /// Where free packet buffers are kept.
+    pub caching: Caching,
     /// Bytes of data in a packet.
     pub payload: usize,
     /// The kind of all locks, but those of a connection if the architecture says theirs; `None`: the kernel's.
@@ -71,6 +78,8 @@ impl Default for Traffic {
             summing: Summing::Card,
             tickets: false,
             each: false,
+            counts: None,
+            caching: Caching::PerThread,
             payload: 4096,
             lock_kind: None,
             time: Duration::from_secs(1),
@@ -98,6 +107,9 @@ impl fmt::Display for Traffic {
             ("inside", self.summing == Summing::Inside),
             ("tickets", self.tickets),
             ("each", self.each),
+            ("counts=atomic", self.counts == Some(ReferenceCounts::Atomic)),
+            ("counts=locked", self.counts == Some(ReferenceCounts::Locked)),
+            ("global-caches", self.caching == Caching::Global),
         ];
         words.iter().filter(|(_, is)| *is).try_for_each(|(word, _)| write!(f, "+{word}"))?;
         let usual = Traffic::default();
@@ -128,10 +140,18 @@ impl Traffic {
                 "inside" => self.summing = Summing::Inside,
                 "tickets" => self.tickets = true,
                 "each" => self.each = true,
+                "global-caches" => self.caching = Caching::Global,
                 _ => return Err(unknown()),
             },
             Some(("locks", kind)) => {
                 self.lock_kind = Some(kind.parse().map_err(|error| SpecError(format!("{error}")))?);
+            }
+            Some(("counts", how)) => {
+                self.counts = Some(match how {
+                    "atomic" => ReferenceCounts::Atomic,
+                    "locked" => ReferenceCounts::Locked,
+                    _ => return Err(unknown()),
+                });
             }
             Some((name, number)) => {
                 let number: usize = number.parse().map_err(|_| unknown())?;
