@@ -42,7 +42,7 @@ pub struct HandoffProfile {
 }
 
 /// One thread's counters. Obtained from [`Platform::lock_counters`].
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ThreadCounters {
     /// Several threads count here at once; see [`Writers::Many`].
     shared: bool,
@@ -63,7 +63,13 @@ struct ClassCounters {
 
 impl ThreadCounters {
     fn new(writers: Writers) -> Self {
-        Self { shared: writers == Writers::Many, ..Self::default() }
+        Self {
+            shared: writers == Writers::Many,
+            classes: std::array::from_fn(|_| ClassCounters::default()),
+            handoffs: AtomicU64::new(0),
+            wakes_sent: AtomicU64::new(0),
+            wakes_suppressed: AtomicU64::new(0),
+        }
     }
 
     #[inline(always)]

@@ -72,7 +72,7 @@ fn two_writers(arch: Architecture) {
 }
 
 /// The places where a thread leaves a segment that it does not run, and where another thread must run it.
-#[every_arch(only(backlog, backlog_processor, connp_t, squeue_nodrain, steal))]
+#[every_arch(only(adaptive, backlog, backlog_processor, connp_t, squeue_nodrain, steal))]
 fn data_while_reading(arch: Architecture) {
     holds(move || models::data_while_reading::<Checked>(arch));
 }
@@ -123,11 +123,29 @@ fn a_stack_is_switched_in_use() {
         ("netisr:deferred", "softint"),
         ("backlog:processor", "backlog"),
         ("connp-t", "backlog:processor"),
+        ("adaptive:eager", "connp-t"),
+        ("shared-nothing", "adaptive:eager"),
     ];
     for seam in seams {
         let [from, to] = [seam.0, seam.1].map(Architecture::named);
         holds(move || models::switched::<Checked>(from, to));
     }
+}
+
+/// Groups of `adaptive` that go home and become shared again after a few events: whatever the hand-over meets, nothing is left
+/// behind or overtaken, and a group has one owner.
+#[test]
+fn groups_that_change_hands_all_the_time() {
+    let arch = Architecture::named("adaptive:eager");
+    holds(move || models::connection::<Checked>(arch));
+    holds(move || models::crowd::<Checked>(arch));
+    holds(move || models::two_writers::<Checked>(arch));
+    holds(move || models::data_while_reading::<Checked>(arch));
+    holds(move || models::arrival_order::<Checked>(arch));
+    holds(move || models::listener_closes::<Checked>(arch));
+    holds(move || owners::several_owners::<Checked>(arch));
+    holds(move || owners::several_pollers::<Checked>(arch));
+    holds(move || owners::owners_ask_each_other::<Checked>(arch));
 }
 
 #[test]
@@ -137,7 +155,7 @@ fn nobody_is_inside_a_closed_gate_or_left_outside_an_open_one() {
     holds(|| gate::passes_while_it_closes::<Checked>(Passes::Driver));
 }
 
-#[every_arch(only(up, shared_nothing))]
+#[every_arch(only(up, shared_nothing, adaptive))]
 fn owners_ask_each_other(arch: Architecture) {
     holds(move || owners::owners_ask_each_other::<Checked>(arch));
 }

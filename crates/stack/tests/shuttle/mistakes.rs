@@ -108,6 +108,21 @@ fn mail_that_nobody_is_told_of_is_found(arch: Architecture) {
     hangs_with(Mistake::NoWake(RECEIVER, CALLER), move || crowd::<Checked>(arch));
 }
 
+/// `adaptive`: a thread that leaves a group looks once more for what was queued meanwhile.
+#[test]
+fn a_group_that_is_left_without_a_look_is_found() {
+    let arch = Architecture::named("adaptive");
+    hangs_with(Mistake::Above(PlantedMistake::ReleaseInTwoSteps), move || crowd::<Checked>(arch));
+}
+
+/// `adaptive`: a thread queues behind what waits in a group, although no thread owns it at that moment.
+#[test]
+fn an_event_that_overtakes_what_waits_in_its_group_is_found() {
+    let arch = Architecture::named("adaptive");
+    let said = fails_with(Mistake::Above(PlantedMistake::DirectDespiteWork), move || arrival_order::<Checked>(arch));
+    assert!(said.contains("out of order"), "{said}");
+}
+
 /// `shared-nothing`: a core that waits for another's answer is woken for it, and for its own mail.
 #[every_arch(only(shared_nothing))]
 fn a_core_that_nobody_tells_of_its_mail_is_found(arch: Architecture) {
