@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stack::{
-    AddressEvent, Architecture, Clock, Decision, Driver, Failure, ParseRouteError, Route, RouteName, SetKnobError, StackConfig,
-    StackStats, StoppableClock, UnknownArchitecture, VirtualClock,
+    AddressEvent, Architecture, Clock, Decision, Driver, Failure, ParseRouteError, Route, RouteName, SetKnobError,
+    StackConfig, StackStats, StoppableClock, UnknownArchitecture, VirtualClock,
 };
 use sync::{LockKind, Ordering, Platform, Real};
 use tcp::knobs::{self, KnobError};

@@ -460,9 +460,7 @@ pub mod device {
 /// ```
 pub mod decisions {
     pub use observe::Time;
-    pub use stack::{
-        Decision, DecisionMeasure, DecisionOutcome, DecisionReason, GroupPlace, WindowCounts,
-    };
+    pub use stack::{Decision, DecisionMeasure, DecisionOutcome, DecisionReason, GroupPlace, WindowCounts};
 }
 
 /// TCP's parameters.

@@ -3,9 +3,9 @@
 //! from a busy receive thread to one that sleeps, comes back where that made things worse, and the log says why.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use wire::tcp::TcpFlags;
 
 const CORES: usize = 2;
 /// Groups of `adaptive` with that many receive threads.
-const GROUPS: usize = 8 * CORES;
+const GROUPS: usize = 32 * CORES;
 const PORT: u16 = 80;
 /// More entries than the windows up to a decision that is not on trial any more.
 const ENOUGH: usize = 2500;
@@ -231,10 +231,10 @@ fn a_group_goes_home_to_the_thread_that_has_its_entries() {
             assert_eq!((decision.from, decision.to), (GroupPlace::Shared, GroupPlace::Home(core)));
             assert_eq!(decision.reason, DecisionReason::OneUser);
             assert!(decision.counts.by_one * 32 >= decision.counts.entries * 31, "{decision}");
-            assert_eq!((decision.before, decision.outcome), (
-                DecisionMeasure::Cost(1000),
-                DecisionOutcome::Kept(DecisionMeasure::Cost(0)),
-            ));
+            assert_eq!(
+                (decision.before, decision.outcome),
+                (DecisionMeasure::Cost(1000), DecisionOutcome::Kept(DecisionMeasure::Cost(0)),)
+            );
         }
     });
 }
@@ -435,7 +435,10 @@ fn a_decision_says_why() {
         let lines: Vec<String> = machine.decisions(&peer).iter().map(ToString::to_string).collect();
         let [home, shared] = &*lines else { panic!("two decisions: {lines:#?}") };
         assert!(home.contains("s: group 1, shared -> thread 1: one thread has at least 63 of 64 entries"), "{home}");
-        assert!(home.ends_with("(0 handed over, longest queue 0); kept: 0.00 visits an entry, 1.00 visits an entry before"), "{home}");
+        assert!(
+            home.ends_with("(0 handed over, longest queue 0); kept: 0.00 visits an entry, 1.00 visits an entry before"),
+            "{home}"
+        );
         assert!(shared.contains("group 1, thread 1 -> shared: other threads have"), "{shared}");
         assert!(shared.contains("; kept: "), "{shared}");
     });

@@ -18,8 +18,8 @@ mod world;
 use std::io;
 use std::time::{Duration, Instant};
 
-use heddle::device::fault::FaultPlan;
 use heddle::decisions::DecisionOutcome;
+use heddle::device::fault::FaultPlan;
 use heddle::{Architecture, LockKind, Polled, Stack};
 
 use crate::cpu::Usage;

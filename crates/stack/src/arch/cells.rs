@@ -95,7 +95,11 @@ pub trait Exclusion<P: Platform>: Send + Sync + 'static {
     /// Runs `f` in the cell now, on the calling thread, if that thread may use the cell. `None`: `f` was not called.
     fn enter<R>(&self, hub: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R>;
 
-    /// The same, to read the cell's counters: what is counted about its use leaves it out.
+    /// A user's thread is about to enter, and would have to sleep if it cannot: waits a few turns for a cell that is taken.
+    #[inline(always)]
+    fn await_turn(&self) {}
+
+    /// [`Exclusion::enter`], to read the cell's counters: what is counted about its use leaves it out.
     fn look<R>(&self, hub: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
         self.enter(hub, f)
     }
@@ -267,6 +271,7 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
             return None;
         }
         let mut deferred = DeferredEffects::default();
+        self.inner.cells[index].await_turn();
         let result = self.inner.cells[index].enter(hub, |cell| f(cell, &mut deferred));
         deferred.flush(hub.shared.links());
         if deferred.is_plain() {
@@ -283,6 +288,7 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
             return None;
         }
         let mut effects = LazyEffects::none();
+        self.inner.cells[index].await_turn();
         let result = self.inner.cells[index].enter(hub, |cell| f(cell, &mut effects));
         effects.flush(hub.shared.links());
         result

@@ -29,6 +29,7 @@ use crate::connections::Upkeep;
 use crate::deferred::DeferredEffects;
 use crate::handoff::{CellMessage, Interrupt, OwnerWait, PendingReply};
 use crate::place::Cell;
+use crate::shared::Shared;
 
 /// The index of no thread. It differs from the value that stands for a thread without an index.
 const NO_THREAD: usize = usize::MAX - 1;
@@ -57,6 +58,8 @@ pub trait Domain<P: Platform>: Send + Sync + 'static {
     const SHARED: bool = false;
     /// The most messages that a thread runs before it leaves the rest to the receive threads.
     const BUDGET: usize = usize::MAX;
+    /// The most turns that a user's thread waits for a thread that uses the cell for one event, before it queues its call and sleeps.
+    const TURNS: u32 = 0;
     /// What is counted about the cell, by the thread that uses it.
     type Counts: Default + Send + 'static;
 
@@ -72,7 +75,7 @@ pub trait Domain<P: Platform>: Send + Sync + 'static {
     /// Wakes the thread that polls: there is mail, or the cell is free again.
     fn wake(&self);
 
-    /// Work in the cell, which has no owner, is due at `nanos`: wakes a receive thread if none would wake by then.
+    /// Work in the cell, which has no owner, is due at `nanos`, or now, if that is 0: wakes a receive thread if none would wake by then.
     fn leave(&self, _nanos: u64) {}
 
     /// The calling thread enters the cell. For walks.
@@ -87,7 +90,8 @@ pub trait Domain<P: Platform>: Send + Sync + 'static {
     #[inline(always)]
     fn used(&self, _counts: &mut Self::Counts, _how: CellUse) {}
 
-    /// When a timer of the cell is due, in nanoseconds, if any receive thread may run it.
+    /// When a timer of the cell is due, in nanoseconds, if any receive thread may run it; earlier if work was left
+    /// ([`Domain::leave`]).
     fn deadline(&self) -> u64 {
         u64::MAX
     }
@@ -185,7 +189,16 @@ impl<P: Platform, D: Domain<P>> PolledCell<P, D> {
             self.domain.release_claims();
             self.owner.store(NO_THREAD, Ordering::Relaxed);
         }
-        let mut left = D::BUDGET;
+        self.give_up(hub, D::BUDGET);
+        if D::SHARED && was_home {
+            // The thread whose home it is now, if there is one; and any other for its timers.
+            self.domain.wake();
+            self.domain.leave(self.domain.deadline());
+        }
+    }
+
+    /// The calling thread, whose home it is not, releases the cell. It may run `left` messages before.
+    fn give_up(&self, hub: &Hub<P>, mut left: usize) {
         loop {
             let _ = self.cell.release();
             P::fence(Ordering::SeqCst);
@@ -196,15 +209,28 @@ impl<P: Platform, D: Domain<P>> PolledCell<P, D> {
                 return self.domain.leave(0);
             }
             if P::makes(PlantedMistake::ReleaseInTwoSteps) || !self.bind_for_mail(hub) {
-                break;
+                return;
             }
-            left -= self.drain(hub, hub.shared.clock().now(), left);
+            left -= self.drain_for_others(hub, left);
         }
-        if D::SHARED && was_home {
-            // The thread whose home it is now, if there is one; and any other for its timers.
-            self.domain.wake();
-            self.domain.leave(self.domain.deadline());
+    }
+
+    /// Runs messages in a cell that is not the calling thread's home. If one panics, the calling thread, which may be a user's, goes on.
+    fn drain_for_others(&self, hub: &Hub<P>, most: usize) -> usize {
+        let Shared { failures, counters, .. } = &*hub.shared;
+        let ran = failures.survive(counters, || self.drain(hub, hub.shared.clock().now(), most));
+        ran.unwrap_or(most.min(1))
+    }
+
+    /// Runs the messages to a cell that has no owner, within the budget. True: there were some.
+    #[cold]
+    fn run_mail(&self, hub: &Hub<P>) -> bool {
+        let bound = self.bind_for_mail(hub);
+        if bound {
+            let ran = self.drain_for_others(hub, D::BUDGET);
+            self.give_up(hub, D::BUDGET - ran);
         }
+        bound
     }
 
     /// Whether there is mail and no owner, and the calling thread has become the owner. Because of the fence before the
@@ -260,26 +286,13 @@ impl<P: Platform, D: Domain<P>> PolledCell<P, D> {
         self.cell.borrow_mine().map_or(u64::MAX, |counted| counted.cell.deadline_nanos())
     }
 
-    /// Runs the messages to a cell that has no owner, within the budget. True: there were some.
-    #[cold]
-    fn run_mail(&self, hub: &Hub<P>, now: Time) -> bool {
-        let bound = self.bind_for_mail(hub);
-        if bound {
-            self.drain(hub, now, D::BUDGET);
-            self.release(hub);
-        }
-        bound
-    }
-
     /// The tick of a receive thread that does not own the cell. True: it has run messages.
     fn tick_unowned(&self, hub: &Hub<P>, now: Time) -> bool {
-        if !D::SHARED || self.owner.load(Ordering::Relaxed) != NO_THREAD {
+        if !D::SHARED || self.domain.deadline() > now.as_nanos() {
             return false;
         }
-        let ran = self.mailbox.pending() != 0 && self.run_mail(hub, now);
-        if self.domain.deadline() <= now.as_nanos() {
-            self.run_timers(hub, now);
-        }
+        let ran = self.mailbox.pending() != 0 && self.run_mail(hub);
+        self.run_timers(hub, now);
         ran
     }
 
@@ -321,6 +334,17 @@ impl<P: Platform, D: Domain<P>> Exclusion<P> for PolledCell<P, D> {
         match self.cell.borrow_mine() {
             Some(mut counted) => Some(self.run(&mut counted, CellUse::Owner, f)),
             None => self.use_unowned(hub, CellUse::Visit, f),
+        }
+    }
+
+    #[inline(always)]
+    fn await_turn(&self) {
+        let turns = if P::EXPLORED { D::TURNS.min(1) } else { D::TURNS };
+        let taken = || self.cell.owner().is_some_and(|owner| owner != P::known_thread_index());
+        let mut turn = 0;
+        while turn < turns && taken() && self.owner.load(Ordering::Relaxed) == NO_THREAD {
+            P::relax(turn);
+            turn += 1;
         }
     }
 
@@ -402,10 +426,7 @@ impl<P: Platform, D: Domain<P>> Exclusion<P> for PolledCell<P, D> {
 
     fn assist(&self, hub: &Hub<P>) {
         P::fence(Ordering::SeqCst);
-        if self.bind_for_mail(hub) {
-            self.drain(hub, hub.shared.clock().now(), D::BUDGET);
-            self.release(hub);
-        }
+        self.run_mail(hub);
     }
 
     fn wait_at(&self, slot: Option<Arc<dyn Interrupt>>) -> Option<Arc<dyn Interrupt>> {
@@ -430,19 +451,23 @@ impl<P: Platform, D: Domain<P>> Exclusion<P> for PolledCell<P, D> {
         if !D::SHARED || self.owner.load(Ordering::Relaxed) != NO_THREAD {
             return u64::MAX;
         }
-        // A thread that is in the cell looks for messages when it leaves.
-        if self.mailbox.pending() != 0 && free() { 0 } else { self.domain.deadline() }
+        // Early, if messages were left to the receive threads.
+        self.domain.deadline()
     }
 
     #[inline]
     fn tick(&self, hub: &Hub<P>, now: Time) -> bool {
         let mut most = D::BUDGET;
-        if self.is_polled_by_me() {
+        let owner = self.owner.load(Ordering::Relaxed);
+        if owner == P::known_thread_index() {
             if D::SHARED && !self.domain.is_polled_here() {
                 // What the calling thread runs in the cell until it has left must not be overtaken.
                 self.retire(hub);
                 return true;
             }
+        } else if D::SHARED && owner != NO_THREAD {
+            // It is another thread's home, which wakes the next one when it gives the cell up.
+            return false;
         } else if self.take_over(hub) {
             // Among the messages may be some of the calling thread, which enters the cell from now on.
             most = most.max(self.mailbox.pending());

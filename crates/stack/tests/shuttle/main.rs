@@ -82,6 +82,12 @@ fn arrival_order(arch: Architecture) {
     holds(move || models::arrival_order::<Checked>(arch));
 }
 
+/// The places where an event may wait although its cell is free a moment later.
+#[every_arch(only(adaptive, backlog, shared_nothing, squeue_process, up))]
+fn arrivals_beside_calls(arch: Architecture) {
+    holds(move || models::arrivals_beside_calls::<Checked>(arch));
+}
+
 #[every_arch(except(connp_l_128, connp_l_1024))]
 fn several_owners(arch: Architecture) {
     holds(move || owners::several_owners::<Checked>(arch));
@@ -142,6 +148,7 @@ fn groups_that_change_hands_all_the_time() {
     holds(move || models::two_writers::<Checked>(arch));
     holds(move || models::data_while_reading::<Checked>(arch));
     holds(move || models::arrival_order::<Checked>(arch));
+    holds(move || models::arrivals_beside_calls::<Checked>(arch));
     holds(move || models::listener_closes::<Checked>(arch));
     holds(move || owners::several_owners::<Checked>(arch));
     holds(move || owners::several_pollers::<Checked>(arch));

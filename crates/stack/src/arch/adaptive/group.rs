@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sync::{Atomic, CachePadded, Lock, Ordering, Platform};
+use sync::{Atomic, Lock, Ordering, Platform};
 
 use super::decisions::{Decision, GroupPlace};
 use super::load::ReceiveThreads;
@@ -21,7 +21,7 @@ pub struct FlowGroup<P: Platform> {
     index: usize,
     lengths: Lengths,
     /// The number of the receive thread that is its home, or [`SHARED`].
-    home: CachePadded<P::AtomicUsize>,
+    home: P::AtomicUsize,
     /// In nanoseconds; `u64::MAX` when nothing is armed. Written by the owner, read by all.
     deadline: P::AtomicU64,
     book: Arc<Lock<Book, P>>,
@@ -30,7 +30,7 @@ pub struct FlowGroup<P: Platform> {
 impl<P: Platform> FlowGroup<P> {
     /// A shared group.
     pub fn new(shared: Arc<Shared<P>>, index: usize, lengths: Lengths, book: Arc<Lock<Book, P>>) -> Self {
-        let (home, deadline) = (CachePadded::new(P::AtomicUsize::new(SHARED)), P::AtomicU64::new(u64::MAX));
+        let (home, deadline) = (P::AtomicUsize::new(SHARED), P::AtomicU64::new(u64::MAX));
         FlowGroup { shared, index, lengths, home, deadline, book }
     }
 
@@ -68,6 +68,7 @@ impl<P: Platform> Domain<P> for FlowGroup<P> {
     const WHOLE: bool = false;
     const SHARED: bool = true;
     const BUDGET: usize = 256;
+    const TURNS: u32 = 64;
     type Counts = GroupCounts;
 
     fn is_polled_here(&self) -> bool {
@@ -87,6 +88,10 @@ impl<P: Platform> Domain<P> for FlowGroup<P> {
     }
 
     fn leave(&self, nanos: u64) {
+        if nanos == 0 {
+            // Until a thread has been in the group again.
+            self.deadline.store(0, Ordering::Relaxed);
+        }
         self.alarms().due(nanos);
     }
 

@@ -224,3 +224,120 @@ impl GroupCounts {
         Some(to)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Threads that never sleep.
+    struct Awake;
+
+    impl ReceiveThreads for Awake {
+        fn sleeps(&self, _: usize) -> bool {
+            false
+        }
+
+        fn slept(&self, _: usize) -> u64 {
+            0
+        }
+    }
+
+    const LENGTHS: Lengths = Lengths { first: 4, longest: 8, period: 1000 };
+    const RECEIVER: usize = 7;
+
+    /// A group, receive thread 0 on thread [`RECEIVER`], and the log.
+    struct Group {
+        counts: GroupCounts,
+        place: GroupPlace,
+        book: Book,
+        windows: usize,
+    }
+
+    impl Group {
+        fn new() -> Group {
+            let loads = Loads::new((1, 1), LENGTHS.period, Time::from_nanos(0));
+            let book = Book { loads, log: DecisionLog::default() };
+            Group { counts: GroupCounts::default(), place: GroupPlace::Shared, book, windows: 0 }
+        }
+
+        fn entry(&mut self, how: CellUse, caller: usize) {
+            if !self.counts.add(how, caller) {
+                return;
+            }
+            let here = (caller == RECEIVER).then_some(0);
+            let end = WindowEnd { group: 0, place: self.place, now: Time::from_nanos(1), caller, here, known: &Awake };
+            self.windows += 1;
+            self.place = self.counts.end(&LENGTHS, &end, &mut self.book).unwrap_or(self.place);
+        }
+
+        /// The receive thread has all entries, until the group is at home; and then others have them, until it is not.
+        /// Returns the number of windows that the first took.
+        fn goes_home_wrongly(&mut self) -> usize {
+            let before = self.windows;
+            while self.place == GroupPlace::Shared {
+                self.entry(CellUse::Visit, RECEIVER);
+            }
+            let windows = self.windows - before;
+            while self.place != GroupPlace::Shared {
+                self.entry(CellUse::Message { waiting: 1 }, RECEIVER);
+            }
+            windows
+        }
+    }
+
+    /// Two windows of rest after the first failure, four after the second, at last 256: it does not change hands for ever.
+    #[test]
+    fn a_group_rests_twice_as_long_after_each_failure() {
+        let mut group = Group::new();
+        // The first entry begins the first window.
+        assert_eq!(group.goes_home_wrongly(), 2);
+        for rest in [2, 4, 8, 16, 32, 64, 128, 256, 256] {
+            assert_eq!(group.goes_home_wrongly(), rest + 1);
+        }
+        let log = group.book.log.all();
+        assert!(log.iter().all(|decision| matches!(decision.outcome, DecisionOutcome::Reverted(_))), "{log:?}");
+    }
+
+    /// A success ends the series of failures.
+    #[test]
+    fn a_change_that_is_kept_makes_good_the_failures_before_it() {
+        let mut group = Group::new();
+        (0..3).for_each(|_| _ = group.goes_home_wrongly());
+        while group.place == GroupPlace::Shared {
+            group.entry(CellUse::Visit, RECEIVER);
+        }
+        (0..100).for_each(|_| group.entry(CellUse::Owner, RECEIVER));
+        let kept = group.book.log.all().pop().expect("a decision");
+        assert_eq!(kept.outcome, DecisionOutcome::Kept(DecisionMeasure::Cost(0)));
+        assert_eq!(group.counts.failures, 0);
+    }
+
+    /// What only reads counters is no use of the group.
+    #[test]
+    fn a_look_does_not_count() {
+        let mut group = Group::new();
+        (0..1000).for_each(|_| group.entry(CellUse::Look, RECEIVER));
+        assert_eq!((group.windows, group.counts.counted), (0, WindowCounts::default()));
+    }
+
+    /// One more than 31 of 32 entries is enough, and one less is not.
+    #[test]
+    fn a_group_goes_home_if_a_hand_over_of_the_rest_costs_half_of_the_visits() {
+        for (others, home) in [(1, true), (2, false)] {
+            let counts = WindowCounts { entries: 32, by_one: 32 - others, visits: 32, handoffs: 0, longest: 0 };
+            assert_eq!(2 * counts.cost_at_home() <= counts.cost(), home);
+        }
+    }
+
+    /// The log is bounded, and numbers go on.
+    #[test]
+    fn old_decisions_are_forgotten() {
+        let mut group = Group::new();
+        (0..super::super::decisions::KEPT + 5).for_each(|_| {
+            group.goes_home_wrongly();
+            group.counts.rest = 0;
+        });
+        let log = group.book.log.all();
+        assert_eq!((log.len(), log[0].number), (super::super::decisions::KEPT, 5));
+    }
+}
