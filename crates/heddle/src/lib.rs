@@ -459,7 +459,6 @@ pub mod device {
 /// # }
 /// ```
 pub mod decisions {
-    pub use observe::Time;
     pub use stack::{Decision, DecisionMeasure, DecisionOutcome, DecisionReason, GroupPlace, WindowCounts};
 }
 
