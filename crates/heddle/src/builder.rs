@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stack::{
-    AddressEvent, Architecture, Clock, Decision, Driver, Failure, ParseRouteError, Route, RouteName, SetKnobError,
+    AddressEvent, Architecture, Clock, Driver, Failure, GroupDecision, ParseRouteError, Route, RouteName, SetKnobError,
     StackConfig, StackStats, StoppableClock, UnknownArchitecture, VirtualClock,
 };
 use sync::{LockKind, Ordering, Platform, Real};
@@ -215,7 +215,7 @@ impl Stack {
 
     /// What the architecture has decided by itself since the stack has it, and why, oldest first; only the latest are kept. Only
     /// `adaptive` decides something. Any thread. See [`decisions`](crate::decisions).
-    pub fn decisions(&self) -> Vec<Decision> {
+    pub fn decisions(&self) -> Vec<GroupDecision> {
         self.inner.stack.decisions()
     }
 

@@ -459,7 +459,7 @@ pub mod device {
 /// # }
 /// ```
 pub mod decisions {
-    pub use stack::{Decision, DecisionMeasure, DecisionOutcome, DecisionReason, GroupPlace, WindowCounts};
+    pub use stack::{DecisionMeasure, DecisionOutcome, DecisionReason, GroupDecision, GroupPlace, WindowCounts};
 }
 
 /// TCP's parameters.

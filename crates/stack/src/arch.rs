@@ -42,7 +42,7 @@ use std::sync::Arc;
 use observe::Time;
 use sync::Platform;
 
-use adaptive::decisions::Decision;
+use adaptive::decisions::GroupDecision;
 use frame_input::{FrameBound, FrameInput};
 
 use crate::call::{self, Call, ControlRequest, Ingress, OpenRefused, OpenRequest, Reply};
@@ -199,7 +199,7 @@ pub trait RunningArchitecture<P: Platform>: Send + Sync {
 
     /// What the architecture has decided by itself while it runs, and why, oldest first; only the latest are kept. Empty: nothing
     /// yet, or it decides nothing.
-    fn decisions(&self) -> Vec<Decision> {
+    fn decisions(&self) -> Vec<GroupDecision> {
         Vec::new()
     }
 

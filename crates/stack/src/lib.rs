@@ -75,7 +75,7 @@ pub mod udp_table;
 
 pub use addresses::Addressing;
 pub use arch::adaptive::decisions::{
-    Decision, DecisionMeasure, DecisionOutcome, DecisionReason, GroupPlace, WindowCounts,
+    DecisionMeasure, DecisionOutcome, DecisionReason, GroupDecision, GroupPlace, WindowCounts,
 };
 pub use arch::declaration::Properties;
 pub use arch::registered::NameTaken;

@@ -21,7 +21,7 @@ use wire::FourTuple;
 
 use crate::account::Resource;
 use crate::arch::RunningArchitecture;
-use crate::arch::adaptive::decisions::Decision;
+use crate::arch::adaptive::decisions::GroupDecision;
 use crate::arch::select::{Architecture, ThreadConfig};
 use crate::call::{Call, ControlRequest, Reply};
 use crate::charge;
@@ -154,7 +154,7 @@ impl<P: Platform> Stack<P> {
 
     /// What its architecture has decided by itself since the stack has it, and why, oldest first; only the latest are kept.
     /// Empty if there was nothing to decide. Any thread.
-    pub fn decisions(&self) -> Vec<Decision> {
+    pub fn decisions(&self) -> Vec<GroupDecision> {
         self.core.running.get().active.decisions()
     }
 

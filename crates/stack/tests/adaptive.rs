@@ -16,8 +16,8 @@ use pktbuf::PktBuf;
 use stack::call::Call;
 use stack::socket::{ListenerShared, TcpSocket};
 use stack::{
-    Addressing, Architecture, Clock, Decision, DecisionMeasure, DecisionOutcome, DecisionReason, Driver, GroupPlace,
-    InterfaceConfig, Stack, StackConfig, VirtualClock,
+    Addressing, Architecture, Clock, DecisionMeasure, DecisionOutcome, DecisionReason, Driver, GroupDecision,
+    GroupPlace, InterfaceConfig, Stack, StackConfig, VirtualClock,
 };
 use sync::Real;
 use testbed::frames::{self, Ends, ISS, Segment, tcp_of};
@@ -175,11 +175,11 @@ impl Machine {
     }
 
     /// Of one group, oldest first.
-    fn decisions(&self, peer: &Peer) -> Vec<Decision> {
+    fn decisions(&self, peer: &Peer) -> Vec<GroupDecision> {
         self.stack.decisions().into_iter().filter(|decision| decision.group == peer.group()).collect()
     }
 
-    fn last(&self, peer: &Peer) -> Decision {
+    fn last(&self, peer: &Peer) -> GroupDecision {
         *self.decisions(peer).last().expect("a decision")
     }
 
@@ -210,11 +210,11 @@ fn within(test: impl Fn() + Send + Sync + 'static) {
     testbed::limit::within(test);
 }
 
-fn kept(decision: &Decision) -> bool {
+fn kept(decision: &GroupDecision) -> bool {
     matches!(decision.outcome, DecisionOutcome::Kept(_))
 }
 
-fn reverted(decision: &Decision) -> bool {
+fn reverted(decision: &GroupDecision) -> bool {
     matches!(decision.outcome, DecisionOutcome::Reverted(_))
 }
 

@@ -22,7 +22,7 @@ use std::sync::{Arc, Weak};
 use observe::{Counters, DropReason, Time};
 use sync::{CachePadded, PlantedMistake, Platform, ThreadClass};
 
-use super::adaptive::decisions::Decision;
+use super::adaptive::decisions::GroupDecision;
 use super::frame_input::ArrivalTurn;
 use super::frame_workers::AboveWorkers;
 use super::own_threads::OwnThreads;
@@ -88,7 +88,7 @@ pub trait Exclusion<P: Platform>: Send + Sync + 'static {
     }
 
     /// See [`RunningArchitecture::decisions`].
-    fn decisions(&self) -> Vec<Decision> {
+    fn decisions(&self) -> Vec<GroupDecision> {
         Vec::new()
     }
 
@@ -578,7 +578,7 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
         sum
     }
 
-    fn decisions(&self) -> Vec<Decision> {
+    fn decisions(&self) -> Vec<GroupDecision> {
         self.inner.cells[0].decisions()
     }
 

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use observe::Time;
 use sync::{Atomic, CachePadded, Ordering, PlantedMistake, Platform, ThreadOwned, model_is_over};
 
-use super::adaptive::decisions::Decision;
+use super::adaptive::decisions::GroupDecision;
 use super::cells::{Exclusion, Hub};
 use super::mailbox::Mailbox;
 use super::owned_cells;
@@ -97,7 +97,7 @@ pub trait Domain<P: Platform>: Send + Sync + 'static {
     }
 
     /// See [`RunningArchitecture::decisions`](super::RunningArchitecture::decisions).
-    fn decisions(&self) -> Vec<Decision> {
+    fn decisions(&self) -> Vec<GroupDecision> {
         Vec::new()
     }
 }
@@ -367,7 +367,7 @@ impl<P: Platform, D: Domain<P>> Exclusion<P> for PolledCell<P, D> {
         !D::SHARED || self.is_polled_by_me()
     }
 
-    fn decisions(&self) -> Vec<Decision> {
+    fn decisions(&self) -> Vec<GroupDecision> {
         self.domain.decisions()
     }
 

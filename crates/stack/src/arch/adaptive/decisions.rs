@@ -133,7 +133,7 @@ pub enum DecisionOutcome {
 
 /// One decision of `adaptive`: a flow group gets another place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Decision {
+pub struct GroupDecision {
     /// Counted from 0, in the order in which they were taken.
     pub number: u64,
     /// When, by the stack's clock.
@@ -154,10 +154,10 @@ pub struct Decision {
     pub outcome: DecisionOutcome,
 }
 
-impl fmt::Display for Decision {
+impl fmt::Display for GroupDecision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let WindowCounts { entries, by_one, handoffs, longest, .. } = self.counts;
-        let Decision { at, group, from, to, .. } = self;
+        let GroupDecision { at, group, from, to, .. } = self;
         let nanos = at.as_nanos();
         write!(f, "{}.{:06} s: group {group}, {from} -> {to}: ", nanos / 1_000_000_000, nanos % 1_000_000_000 / 1000)?;
         match self.reason {
@@ -180,7 +180,7 @@ impl fmt::Display for Decision {
 /// The latest decisions.
 #[derive(Debug)]
 pub struct DecisionLog {
-    latest: VecDeque<Decision>,
+    latest: VecDeque<GroupDecision>,
     next: u64,
 }
 
@@ -193,13 +193,13 @@ impl Default for DecisionLog {
 
 impl DecisionLog {
     /// Records a decision under the next number, which is returned.
-    pub fn add(&mut self, decision: Decision) -> u64 {
+    pub fn add(&mut self, decision: GroupDecision) -> u64 {
         let number = self.next;
         self.next += 1;
         if self.latest.len() == KEPT {
             self.latest.pop_front();
         }
-        self.latest.push_back(Decision { number, ..decision });
+        self.latest.push_back(GroupDecision { number, ..decision });
         number
     }
 
@@ -211,7 +211,7 @@ impl DecisionLog {
     }
 
     /// All that are kept, oldest first.
-    pub fn all(&self) -> Vec<Decision> {
+    pub fn all(&self) -> Vec<GroupDecision> {
         self.latest.iter().copied().collect()
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sync::{Atomic, Lock, Ordering, Platform};
 
-use super::decisions::{Decision, GroupPlace};
+use super::decisions::{GroupDecision, GroupPlace};
 use super::load::ReceiveThreads;
 use super::policy::{Book, GroupCounts, Lengths, WindowEnd};
 use crate::alarm::Alarms;
@@ -125,7 +125,7 @@ impl<P: Platform> Domain<P> for FlowGroup<P> {
         self.deadline.load(Ordering::Relaxed)
     }
 
-    fn decisions(&self) -> Vec<Decision> {
+    fn decisions(&self) -> Vec<GroupDecision> {
         self.book.lock().log.all()
     }
 }

@@ -14,7 +14,7 @@
 use observe::Time;
 
 use super::decisions::{
-    Decision, DecisionLog, DecisionMeasure, DecisionOutcome, DecisionReason, GroupPlace, WindowCounts,
+    DecisionLog, DecisionMeasure, DecisionOutcome, DecisionReason, GroupDecision, GroupPlace, WindowCounts,
 };
 use super::load::{self, Loads, ReceiveThreads};
 use crate::arch::polled::CellUse;
@@ -218,7 +218,7 @@ impl GroupCounts {
         };
         let WindowEnd { group, place: from, now: at, .. } = *end;
         let outcome = DecisionOutcome::OnTrial;
-        let decision = Decision { number: 0, at, group, from, to, reason, counts: *counts, before, outcome };
+        let decision = GroupDecision { number: 0, at, group, from, to, reason, counts: *counts, before, outcome };
         let number = book.log.add(decision);
         self.trial = Some(Trial { number, from, before, settled: None });
         Some(to)
