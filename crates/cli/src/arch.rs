@@ -1,6 +1,7 @@
-//! `heddle arch`: shows and changes the process architecture of a running service or relay.
+//! `heddle arch`: shows and changes the process architecture of a running service or relay. `heddle explain`: what an
+//! architecture that adapts itself has decided there, and why.
 //!
-//! This file owns both sides: the command, and the answers of the process that was started with `--name` or `--control`
+//! This file owns both sides: the commands, and the answers of the process that was started with `--name` or `--control`
 //! ([`ControlArgs`]). The socket between the two is in `control.rs`.
 
 use std::path::PathBuf;
@@ -24,6 +25,17 @@ const KIND: Kind = Kind { what: "service", start: "heddle serve ... --name NAME"
 pub struct Args {
     #[command(subcommand)]
     command: Command,
+}
+
+/// Show what the architecture of a running service or relay has decided by itself, and why.
+///
+/// `adaptive` counts how its groups of flows are used, and changes who uses them. Each line is such a change: when, the group,
+/// its place before and after, the counts that led to it, and whether it was kept or undone after a trial.
+#[derive(ClapArgs)]
+#[command(after_help = include_str!("help/explain.txt").trim_end())]
+pub struct ExplainArgs {
+    #[command(flatten)]
+    target: Target,
 }
 
 #[derive(Subcommand)]
@@ -90,6 +102,8 @@ enum Request {
     Show,
     /// Change it.
     Set { arch: String },
+    /// What it has decided by itself.
+    Explain,
 }
 
 /// Starts to answer requests about this stack.
@@ -106,6 +120,10 @@ fn answer(stack: &Stack, request: Request) -> Result<Value, String> {
     let before = stack.architecture();
     match request {
         Request::Show => Ok(json!({ "arch": before.to_string(), "about": before.describe() })),
+        Request::Explain => {
+            let decisions: Vec<String> = stack.decisions().iter().map(ToString::to_string).collect();
+            Ok(json!({ "arch": before.to_string(), "decisions": decisions }))
+        }
         Request::Set { arch } => {
             let pause = stack.set_architecture(&*arch).map_err(|error| error.to_string())?;
             let arch = stack.architecture().to_string();
@@ -124,18 +142,38 @@ pub fn run(args: Args) -> Result<(), Failure> {
         Command::Show(target) => (Request::Show, target),
         Command::Set { architecture, target } => (Request::Set { arch: architecture }, target),
     };
+    ask(&request, &target)
+}
+
+/// Runs `heddle explain`.
+///
+/// # Errors
+/// No process answers.
+pub fn explain(args: ExplainArgs) -> Result<(), Failure> {
+    ask(&Request::Explain, &args.target)
+}
+
+/// Sends a request to the process, and prints its answer.
+fn ask(request: &Request, target: &Target) -> Result<(), Failure> {
     let path = match (&target.control, &target.name) {
         (Some(path), _) => path.clone(),
         (None, Some(name)) => control::usual_place(&KIND, name)?,
         (None, None) => return Err(Failure::usage("name the service with --name or --control")),
     };
-    let answer = control::ask(&KIND, &path, &request)?;
+    let answer = control::ask(&KIND, &path, request)?;
     let word = |name: &str| answer[name].as_str().unwrap_or("?").to_owned();
     if target.json {
         println!("{answer}");
         return Ok(());
     }
     match request {
+        Request::Explain => {
+            let decisions = answer["decisions"].as_array().map_or(&[][..], Vec::as_slice);
+            decisions.iter().filter_map(Value::as_str).for_each(|decision| println!("{decision}"));
+            if decisions.is_empty() {
+                println!("{} has decided nothing", word("arch"));
+            }
+        }
         Request::Show => println!("{}: {}", word("arch"), word("about")),
         Request::Set { .. } => {
             println!("{} -> {}; calls waited for {} us at most", word("before"), word("arch"), answer["pause_us"]);
@@ -162,8 +200,15 @@ mod tests {
     }
 
     #[test]
+    fn a_stack_that_has_decided_nothing_says_so() {
+        let stack = Stack::builder().architecture("adaptive").build().expect("it builds");
+        let answer = answer(&stack, Request::Explain).expect("it explains");
+        assert_eq!(answer, json!({ "arch": "adaptive", "decisions": [] }));
+    }
+
+    #[test]
     fn requests_cross_the_socket_as_they_are() {
-        for request in [Request::Show, Request::Set { arch: "any".to_owned() }] {
+        for request in [Request::Show, Request::Explain, Request::Set { arch: "any".to_owned() }] {
             let text = serde_json::to_string(&request).expect("it is written");
             assert_eq!(serde_json::from_str::<Request>(&text).expect("it is read"), request);
         }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stack::{
-    AddressEvent, Architecture, Clock, Driver, Failure, ParseRouteError, Route, RouteName, SetKnobError, StackConfig,
-    StackStats, StoppableClock, UnknownArchitecture, VirtualClock,
+    AddressEvent, Architecture, Clock, Driver, Failure, GroupDecision, ParseRouteError, Route, RouteName, SetKnobError,
+    StackConfig, StackStats, StoppableClock, UnknownArchitecture, VirtualClock,
 };
 use sync::{LockKind, Ordering, Platform, Real};
 use tcp::knobs::{self, KnobError};
@@ -211,6 +211,12 @@ impl Stack {
     /// ```
     pub fn stats(&self) -> StackStats {
         self.inner.stack.stats()
+    }
+
+    /// What the architecture has decided by itself since the stack has it, and why, oldest first; only the latest are kept. Only
+    /// `adaptive` decides something. Any thread. See [`decisions`](crate::decisions).
+    pub fn decisions(&self) -> Vec<GroupDecision> {
+        self.inner.stack.decisions()
     }
 
     /// The latest panics that were contained, oldest first: the thread, the cause, and what was given up. A correct

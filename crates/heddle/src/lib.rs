@@ -443,6 +443,25 @@ pub mod device {
     }
 }
 
+/// What the architecture `adaptive` has decided about its groups of flows, and why: [`Stack::decisions`].
+///
+/// ```
+/// use heddle::Stack;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let stack = Stack::builder().architecture("adaptive").build()?;
+/// // Nothing has happened yet.
+/// assert!(stack.decisions().is_empty());
+/// for decision in stack.decisions() {
+///     println!("{decision}");
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub mod decisions {
+    pub use stack::{DecisionMeasure, DecisionOutcome, DecisionReason, GroupDecision, GroupPlace, WindowCounts};
+}
+
 /// TCP's parameters.
 ///
 /// ```

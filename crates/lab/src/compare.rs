@@ -274,6 +274,7 @@ impl Comparison<'_> {
             };
             row.bytes_per_connection = entry.bytes_per_connection;
             row.notes.extend(entry.notes);
+            row.notes.extend(entry.contender.decided());
             if let Some(Some(slice)) = timed.get(index).filter(|_| !row.key.is_other_stack()) {
                 row.add_timed_pass(slice);
             }

@@ -174,6 +174,11 @@ pub trait Contender {
     /// # Errors
     /// Anything that ends this contender's part in the comparison.
     fn run_slice(&mut self, duration: Duration) -> io::Result<Slice>;
+
+    /// What its architecture has decided by itself so far, and why, for people.
+    fn decided(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// Length and number of the slices.

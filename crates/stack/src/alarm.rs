@@ -35,6 +35,8 @@ struct SleepState<P: Platform> {
     until: P::AtomicU64,
     /// Index of the kernel's or the platform's thread that does its work; [`NO_THREAD`] at first.
     runner: P::AtomicUsize,
+    /// How often it has slept, or was about to. Written by that thread.
+    naps: P::AtomicU64,
     /// Ends its sleep, wherever it sleeps.
     wakers: Lock<Vec<Arc<dyn Wake>>, P>,
 }
@@ -55,6 +57,7 @@ impl<P: Platform> Alarms<P> {
             CachePadded::new(SleepState {
                 until: P::AtomicU64::new(AWAKE),
                 runner: P::AtomicUsize::new(NO_THREAD),
+                naps: P::AtomicU64::new(0),
                 wakers: Lock::new(LockKind::Blocking, LockClass::Control, Vec::new()),
             })
         };
@@ -128,6 +131,8 @@ impl<P: Platform> Alarms<P> {
     /// returned time includes work that was announced while it was computed.
     pub fn park(&self, thread: usize, earliest: impl Fn() -> Time) -> Time {
         let mut seen = self.count.load(Ordering::Acquire);
+        let naps = &self.sleep_states[thread].naps;
+        naps.store(naps.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         loop {
             let until = earliest();
             self.sleep_states[thread].until.store(until.as_nanos().clamp(AWAKE + 1, GONE - 1), Ordering::Release);
@@ -148,6 +153,11 @@ impl<P: Platform> Alarms<P> {
     /// Thread `thread` has ended and runs no more work.
     pub fn leave(&self, thread: usize) {
         self.sleep_states[thread].until.store(GONE, Ordering::Relaxed);
+    }
+
+    /// How often thread `thread` has slept, or was about to.
+    pub fn naps(&self, thread: usize) -> u64 {
+        self.sleep_states[thread].naps.load(Ordering::Relaxed)
     }
 
     /// Whether thread `thread` sleeps, or is about to.

@@ -4,6 +4,7 @@
 //! only: the meaning of a segment is in the `tcp` crate, the handling of a connection in `connections/`, its storage in
 //! `place/`. A new architecture is one file here, with its declaration, and one line in `select.rs`.
 
+pub mod adaptive;
 pub mod async_wildcard;
 pub mod backlog;
 pub mod cells;
@@ -42,6 +43,7 @@ use std::sync::Arc;
 use observe::Time;
 use sync::Platform;
 
+use adaptive::decisions::GroupDecision;
 use frame_input::{FrameBound, FrameInput};
 
 use crate::call::{self, Call, ControlRequest, Ingress, OpenRefused, OpenRequest, Reply};
@@ -195,6 +197,12 @@ pub trait RunningArchitecture<P: Platform>: Send + Sync {
 
     /// Sums of the counters and of the live connections over all cells. Exact at rest.
     fn stats(&self) -> StackStats;
+
+    /// What the architecture has decided by itself while it runs, and why, oldest first; only the latest are kept. Empty: nothing
+    /// yet, or it decides nothing.
+    fn decisions(&self) -> Vec<GroupDecision> {
+        Vec::new()
+    }
 
     /// Ends the architecture's own threads and takes out all its contents. To be called while no other thread is in any
     /// of these methods, or enters one before this returns: see [`gate`](crate::gate). Afterwards the architecture is

@@ -74,6 +74,9 @@ pub mod udp_call;
 pub mod udp_table;
 
 pub use addresses::Addressing;
+pub use arch::adaptive::decisions::{
+    DecisionMeasure, DecisionOutcome, DecisionReason, GroupDecision, GroupPlace, WindowCounts,
+};
 pub use arch::declaration::Properties;
 pub use arch::registered::NameTaken;
 pub use arch::select::{ALL as ALL_ARCHITECTURES, Architecture, UnknownArchitecture, register};

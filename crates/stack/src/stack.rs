@@ -21,6 +21,7 @@ use wire::FourTuple;
 
 use crate::account::Resource;
 use crate::arch::RunningArchitecture;
+use crate::arch::adaptive::decisions::GroupDecision;
 use crate::arch::select::{Architecture, ThreadConfig};
 use crate::call::{Call, ControlRequest, Reply};
 use crate::charge;
@@ -153,6 +154,12 @@ impl<P: Platform> Stack<P> {
     /// The architecture it runs under.
     pub fn architecture(&self) -> Architecture {
         self.core.running.get().arch
+    }
+
+    /// What its architecture has decided by itself since the stack has it, and why, oldest first; only the latest are kept.
+    /// Empty if there was nothing to decide. Any thread.
+    pub fn decisions(&self) -> Vec<GroupDecision> {
+        self.core.running.get().active.decisions()
     }
 
     /// The architecture itself, for one call: waits while the stack is being switched, and keeps it from being switched

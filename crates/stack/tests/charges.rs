@@ -167,8 +167,9 @@ fn cost_among(others: u16, arch: Architecture, ends: Ends) -> (Charged, Spent, u
 }
 
 /// No data path looks at other connections: the stack reports the same work and the same memory, takes the same locks and
-/// loads as many atomics whether there are two other connections or two hundred.
-#[every_arch]
+/// loads as many atomics whether there are two other connections or two hundred. (`adaptive` has more entries with more connections,
+/// and so decides earlier: a segment at home costs less.)
+#[every_arch(except(adaptive))]
 fn a_segment_and_its_answer_cost_the_same_among_many_connections(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         assert_eq!(cost_among(2, arch, ends), cost_among(200, arch, ends), "{ends:?}");

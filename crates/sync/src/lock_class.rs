@@ -129,6 +129,8 @@ lock_classes! {
     Pool = "pool",
     /// The list of panics that were contained.
     Failures = "failures",
+    /// The loads and decisions of an adaptive architecture. Taken at the end of a window of a group.
+    Decisions = "decisions",
     /// The number of holders of a connection, where the stack counts them under locks. Nothing is taken under it.
     Holders = "holders",
     /// Free packet buffers that threads exchange. May be taken under any other lock.

@@ -66,9 +66,9 @@ impl ThreadCounters {
         Self {
             shared: writers == Writers::Many,
             classes: std::array::from_fn(|_| ClassCounters::default()),
-            handoffs: AtomicU64::default(),
-            wakes_sent: AtomicU64::default(),
-            wakes_suppressed: AtomicU64::default(),
+            handoffs: AtomicU64::new(0),
+            wakes_sent: AtomicU64::new(0),
+            wakes_suppressed: AtomicU64::new(0),
         }
     }
 

@@ -1,5 +1,5 @@
 //! `heddle arch`: a running service and a running relay are switched through every architecture while the kernel's
-//! programs use them, and no transfer fails.
+//! programs use them, and no transfer fails. `heddle explain`: a running service says what its architecture has decided.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -64,6 +64,27 @@ fn a_running_service_is_switched_through_every_architecture() {
         let nobody = Process::start(&[HEDDLE, "arch", "show", "--control", &control]);
         let (status, errors) = nobody.end();
         assert!(status.code() == Some(1) && errors.contains("no service answers"), "{status}: {errors}");
+    });
+}
+
+/// The service runs on its receive thread alone, so that groups go home to it.
+#[test]
+fn a_running_service_says_what_it_has_decided_and_why() {
+    in_namespace(&["curl"], |space| {
+        let site = space.site(8 * MIB);
+        let control = Path::new(&space.directory("arch")).join("control.sock").display().to_string();
+        let serving = Serving::start(space, &site, "adaptive", &["--control", &control]);
+        let explain = |more: &[&str]| output(&[&[HEDDLE, "explain", "--control", &control], more].concat());
+        assert_eq!(explain(&[]), "adaptive has decided nothing\n");
+        let transfers = (0..20).take_while(|_| !explain(&[]).contains("kept: "));
+        transfers.for_each(|_| assert_eq!(curl(&[&serving.url(OURS_V4, "big")]), site.big));
+        let text = explain(&[]);
+        assert!(text.contains(", shared -> thread 0: one thread has at least "), "{text}");
+        assert!(text.contains("kept: "), "{text}");
+        let answer: Value = serde_json::from_str(&explain(&["-j"])).expect("JSON");
+        assert_eq!(answer["arch"], "adaptive");
+        assert!(answer["decisions"].as_array().is_some_and(|lines| lines.len() >= text.lines().count()), "{answer}");
+        serving.stop();
     });
 }
 

@@ -13,7 +13,7 @@ use sync::walk::{WalkStep, record};
 use crate::world::World;
 
 /// The architectures that are walked through.
-pub const PLANS: [&str; 11] = [
+pub const PLANS: [&str; 12] = [
     "connp-l:128",
     "connp-t:spsc",
     "connp-t:lwkt",
@@ -25,6 +25,7 @@ pub const PLANS: [&str; 11] = [
     "steal",
     "softint",
     "layer",
+    "adaptive",
 ];
 
 /// The page: the steps of a received segment and a write under each of [`PLANS`].

@@ -18,8 +18,9 @@ mod world;
 use std::io;
 use std::time::{Duration, Instant};
 
+use heddle::decisions::DecisionOutcome;
 use heddle::device::fault::FaultPlan;
-use heddle::{Architecture, LockKind, Polled};
+use heddle::{Architecture, LockKind, Polled, Stack};
 
 use crate::cpu::Usage;
 use crate::sampling::{Contender, Exact, LockCount, Slice, Wakes};
@@ -190,6 +191,28 @@ impl Contender for Bench {
         (slice.cpu, slice.switches) = (used.cpu, used.switches);
         slice.exact = after.exact.since(&before.exact);
         Ok(slice)
+    }
+
+    fn decided(&self) -> Vec<String> {
+        let World { client, server, .. } = &self.world;
+        [("client", client), ("server", server)].iter().flat_map(|(end, stack)| self.explain(end, stack)).collect()
+    }
+}
+
+/// Of the decisions of a stack, the latest that a report shows.
+const DECISIONS_SHOWN: usize = 3;
+
+impl Bench {
+    /// The sum of a stack's decisions, and the latest of them.
+    fn explain(&self, end: &str, stack: &Stack) -> Vec<String> {
+        let decisions = stack.decisions();
+        let Some(last) = decisions.last() else { return Vec::new() };
+        let undone =
+            decisions.iter().filter(|decision| matches!(decision.outcome, DecisionOutcome::Reverted(_))).count();
+        let shown = &decisions[decisions.len().saturating_sub(DECISIONS_SHOWN)..];
+        let sum = format!("{}: its {end} decided {} times, {undone} of the latest undone", self.name, last.number + 1);
+        let latest = shown.iter().map(|decision| format!("{}, {end}: {decision}", self.name));
+        std::iter::once(sum).chain(latest).collect()
     }
 }
 

@@ -22,6 +22,7 @@ use std::sync::{Arc, Weak};
 use observe::{Counters, DropReason, Time};
 use sync::{CachePadded, PlantedMistake, Platform, ThreadClass};
 
+use super::adaptive::decisions::GroupDecision;
 use super::frame_input::ArrivalTurn;
 use super::frame_workers::AboveWorkers;
 use super::own_threads::OwnThreads;
@@ -61,8 +62,7 @@ pub trait Exclusion<P: Platform>: Send + Sync + 'static {
     const RUNS_TIMERS: bool = false;
     /// There is only one cell: the flow hash is ignored.
     const SINGLE: bool = false;
-    /// The thread that owns the cell polls, and calls. It has polled the devices just now, so that reading payload needs no
-    /// clock. While it waits for an answer, it reads the messages to its own cells ([`owned_cells`]).
+    /// The thread that owns the cell polls, and calls. While it waits for an answer, it reads the messages to its own cells ([`owned_cells`]).
     const POLLED: bool = false;
 
     /// A thread in a cell could enter another one, or would wait for ever for its own: calls by handlers are looked for and
@@ -77,8 +77,32 @@ pub trait Exclusion<P: Platform>: Send + Sync + 'static {
         false
     }
 
+    /// Whether an active open by the calling thread prefers a flow of the cell.
+    fn is_home(&self) -> bool {
+        !Self::POLLED || self.is_mine()
+    }
+
+    /// Whether the calling thread uses the cell as the thread that polls: it has polled just now, and reading payload needs no clock.
+    fn has_batch_time(&self) -> bool {
+        false
+    }
+
+    /// See [`RunningArchitecture::decisions`].
+    fn decisions(&self) -> Vec<GroupDecision> {
+        Vec::new()
+    }
+
     /// Runs `f` in the cell now, on the calling thread, if that thread may use the cell. `None`: `f` was not called.
     fn enter<R>(&self, hub: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R>;
+
+    /// A user's thread is about to enter, and would have to sleep if it cannot: waits a few turns for a cell that is taken.
+    #[inline(always)]
+    fn await_turn(&self) {}
+
+    /// [`Exclusion::enter`], to read the cell's counters: what is counted about its use leaves it out.
+    fn look<R>(&self, hub: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
+        self.enter(hub, f)
+    }
 
     /// Whether the thread that posts an asynchronous event runs it, if it may enter.
     fn takes_arrivals(&self) -> bool {
@@ -247,6 +271,7 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
             return None;
         }
         let mut deferred = DeferredEffects::default();
+        self.inner.cells[index].await_turn();
         let result = self.inner.cells[index].enter(hub, |cell| f(cell, &mut deferred));
         deferred.flush(hub.shared.links());
         if deferred.is_plain() {
@@ -263,6 +288,7 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
             return None;
         }
         let mut effects = LazyEffects::none();
+        self.inner.cells[index].await_turn();
         let result = self.inner.cells[index].enter(hub, |cell| f(cell, &mut effects));
         effects.flush(hub.shared.links());
         result
@@ -390,7 +416,7 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
         let shared = &self.inner.hub.shared;
         let now = match call {
             // Reading starts no timer and measures nothing.
-            Call::Receive(_) if E::POLLED => shared.clock().batch_now(),
+            Call::Receive(_) if self.inner.cells[index].has_batch_time() => shared.clock().batch_now(),
             _ => shared.clock().now(),
         };
         if self.hold(index, |cell, deferred| cell.call(target, call, now, deferred, reply)).is_none() {
@@ -411,7 +437,7 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
     }
 
     fn is_home(&self, hash: u32) -> bool {
-        !E::POLLED || self.inner.cells[self.index(|| hash)].is_mine()
+        self.inner.cells[self.index(|| hash)].is_home()
     }
 
     fn send(&self, target: &Target, send: &mut tcp::Send) -> Option<Result<u32, tcp::Error>> {
@@ -434,7 +460,7 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
         let index = self.index(|| target.hash);
         let clock = self.inner.hub.shared.clock();
         // Reading starts no timer and measures nothing.
-        let now = if E::POLLED { clock.batch_now() } else { clock.now() };
+        let now = if self.inner.cells[index].has_batch_time() { clock.batch_now() } else { clock.now() };
         match self.hold_briefly(index, |cell, effects| cell.take(target.key, event, now, effects, received)) {
             Some(answer) => answer,
             None => call::receive_by(event, received, |call, reply| {
@@ -537,8 +563,10 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
 
     fn stats(&self) -> StackStats {
         let mut sum = StackStats::default();
-        for index in 0..self.inner.cells.len() {
-            match self.hold(index, |cell, _| cell.stats()) {
+        let inside = E::NESTS && in_handler::<P>();
+        for (index, cell) in self.inner.cells.iter().enumerate() {
+            let stats = if inside { None } else { cell.look(&self.inner.hub, |cell| cell.stats()) };
+            match stats {
                 Some(stats) => sum += &stats,
                 None => {
                     if let Reply::StackStats(stats) = self.ask(index, CellMessage::StackStats) {
@@ -548,6 +576,10 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
             }
         }
         sum
+    }
+
+    fn decisions(&self) -> Vec<GroupDecision> {
+        self.inner.cells[0].decisions()
     }
 
     fn dissolve(&self) -> Result<Contents<P>, NotAtRest> {

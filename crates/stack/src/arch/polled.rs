@@ -6,18 +6,21 @@
 //! owner should be the thread that polls the devices, not the one that sets the stack up.
 //!
 //! The architectures of this kind differ in the part of the stack that one cell covers ([`Domain`]): all of it
-//! ([`up`](super::up)), or the flows that one receive thread polls ([`shared_nothing`](super::shared_nothing)). Under
-//! [`lwkt`](super::lwkt) the owner uses the cell on a second stack.
+//! ([`up`](super::up)), the flows that one receive thread polls ([`shared_nothing`](super::shared_nothing)), or a group of
+//! flows whose owner changes with the load ([`adaptive`](super::adaptive)). A group of the last kind may have no owner for long: then
+//! each thread owns it for the time of an event. A thread that finds a cell taken, or messages that wait, sends a message, and the thread that
+//! leaves the cell runs it. Under [`lwkt`](super::lwkt) the owner uses the cell on a second stack.
 //!
 //! What may never happen: mail in a cell's mailbox while its owner sleeps, or while it has no owner and no thread is
-//! about to check it; two owners that wait for each other (a thread that waits for an answer reads the messages to all
+//! about to check it; an event that overtakes a message which its thread has sent before; two owners that wait for each other (a thread that waits for an answer reads the messages to all
 //! cells that it owns, see [`owned_cells`]).
 
 use std::sync::Arc;
 
 use observe::Time;
-use sync::{Atomic, CachePadded, Ordering, Platform, ThreadOwned, model_is_over};
+use sync::{Atomic, CachePadded, Ordering, PlantedMistake, Platform, ThreadOwned, model_is_over};
 
+use super::adaptive::decisions::GroupDecision;
 use super::cells::{Exclusion, Hub};
 use super::mailbox::Mailbox;
 use super::owned_cells;
@@ -26,14 +29,39 @@ use crate::connections::Upkeep;
 use crate::deferred::DeferredEffects;
 use crate::handoff::{CellMessage, Interrupt, OwnerWait, PendingReply};
 use crate::place::Cell;
+use crate::shared::Shared;
 
 /// The index of no thread. It differs from the value that stands for a thread without an index.
 const NO_THREAD: usize = usize::MAX - 1;
+
+/// How a thread came to use a polled cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CellUse {
+    /// It owned the cell already.
+    Owner,
+    /// It owns the cell for this use alone.
+    Visit,
+    /// In either way, to read counters: no use of a connection.
+    Look,
+    /// It runs a message of another thread.
+    Message {
+        /// How many waited, this one included.
+        waiting: usize,
+    },
+}
 
 /// The part of the stack that a polled cell covers. All methods may be called by any thread.
 pub trait Domain<P: Platform>: Send + Sync + 'static {
     /// The cell is the whole stack: its owner alone uses the tables of IP, and the hash of a flow is ignored.
     const WHOLE: bool;
+    /// A cell without an owner is used by all threads, and any receive thread runs its timers and its messages.
+    const SHARED: bool = false;
+    /// The most messages that a thread runs before it leaves the rest to the receive threads.
+    const BUDGET: usize = usize::MAX;
+    /// The most turns that a user's thread waits for a thread that uses the cell for one event, before it queues its call and sleeps.
+    const TURNS: u32 = 0;
+    /// What is counted about the cell, by the thread that uses it.
+    type Counts: Default + Send + 'static;
 
     /// Whether the calling thread, which polls, may become the owner of a cell that has none.
     fn is_polled_here(&self) -> bool;
@@ -46,12 +74,44 @@ pub trait Domain<P: Platform>: Send + Sync + 'static {
 
     /// Wakes the thread that polls: there is mail, or the cell is free again.
     fn wake(&self);
+
+    /// Work in the cell, which has no owner, is due at `nanos`, or now, if that is 0: wakes a receive thread if none would wake by then.
+    fn leave(&self, _nanos: u64) {}
+
+    /// The calling thread enters the cell. For walks.
+    #[inline(always)]
+    fn enters(&self, _how: CellUse) {}
+
+    /// The calling thread is in the cell, which has changed.
+    #[inline(always)]
+    fn changed(&self, _cell: &Cell<P>) {}
+
+    /// The calling thread has used the cell, and is still in it.
+    #[inline(always)]
+    fn used(&self, _counts: &mut Self::Counts, _how: CellUse) {}
+
+    /// When a timer of the cell is due, in nanoseconds, if any receive thread may run it; earlier if work was left
+    /// ([`Domain::leave`]).
+    fn deadline(&self) -> u64 {
+        u64::MAX
+    }
+
+    /// See [`RunningArchitecture::decisions`](super::RunningArchitecture::decisions).
+    fn decisions(&self) -> Vec<GroupDecision> {
+        Vec::new()
+    }
+}
+
+/// What one thread at a time has.
+struct Counted<P: Platform, D: Domain<P>> {
+    cell: Cell<P>,
+    counts: D::Counts,
 }
 
 /// A polled cell. See the head of this file.
-pub struct PolledCell<P: Platform, D> {
+pub struct PolledCell<P: Platform, D: Domain<P>> {
     domain: D,
-    cell: ThreadOwned<Cell<P>, P>,
+    cell: ThreadOwned<Counted<P, D>, P>,
     /// Calls and events of other threads than the owner.
     mailbox: Mailbox<P>,
     /// The index of the polling thread that owns the cell, or [`NO_THREAD`]. Other threads read it with each batch: it is on
@@ -68,7 +128,7 @@ impl<P: Platform, D: Domain<P>> PolledCell<P, D> {
     pub fn new(domain: D, cell: Cell<P>, mailbox: Mailbox<P>) -> Self {
         PolledCell {
             domain,
-            cell: ThreadOwned::new(cell),
+            cell: ThreadOwned::new(Counted { cell, counts: D::Counts::default() }),
             mailbox,
             owner: CachePadded::new(P::AtomicUsize::new(NO_THREAD)),
             turned_away: P::AtomicBool::new(false),
@@ -76,20 +136,30 @@ impl<P: Platform, D: Domain<P>> PolledCell<P, D> {
         }
     }
 
-    /// Uses the cell if it has no owner, and releases it.
-    #[cold]
-    fn use_unowned<R>(&self, hub: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
-        if self.cell.owner().is_some() {
+    /// Uses the cell if it has no owner and no messages, and releases it. A message may be the calling thread's, and comes first.
+    #[inline(never)]
+    fn use_unowned<R>(&self, hub: &Hub<P>, how: CellUse, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
+        let waiting = self.mailbox.pending() != 0 && !P::makes(PlantedMistake::DirectDespiteWork);
+        if waiting || self.cell.owner().is_some() {
             return None;
         }
         let visit = Visit { polled: self, hub };
-        let Ok(result) = self.cell.with(f) else {
+        let Ok(result) = self.cell.with(|counted| self.run(counted, how, f)) else {
             // Another thread came first.
             std::mem::forget(visit);
             return None;
         };
         drop(visit);
         Some(result)
+    }
+
+    #[inline(always)]
+    fn run<R>(&self, counted: &mut Counted<P, D>, how: CellUse, f: impl FnOnce(&mut Cell<P>) -> R) -> R {
+        self.domain.enters(how);
+        let result = f(&mut counted.cell);
+        self.domain.changed(&counted.cell);
+        self.domain.used(&mut counted.counts, how);
+        result
     }
 
     /// Makes the polling thread the owner, unless another thread is.
@@ -112,46 +182,88 @@ impl<P: Platform, D: Domain<P>> PolledCell<P, D> {
     }
 
     /// Releases the cell, and wakes a polling thread that was turned away meanwhile. Mail that arrived meanwhile is run
-    /// here, because perhaps no other thread will look for it.
+    /// here, because perhaps no other thread will look for it; what exceeds the budget is left to the receive threads.
     fn release(&self, hub: &Hub<P>) {
-        if self.owner.load(Ordering::Relaxed) != NO_THREAD {
+        let was_home = self.owner.load(Ordering::Relaxed) != NO_THREAD;
+        if was_home {
             self.domain.release_claims();
             self.owner.store(NO_THREAD, Ordering::Relaxed);
         }
+        self.give_up(hub, D::BUDGET);
+        if D::SHARED && was_home {
+            // The thread whose home it is now, if there is one; and any other for its timers.
+            self.domain.wake();
+            self.domain.leave(self.domain.deadline());
+        }
+    }
+
+    /// The calling thread, whose home it is not, releases the cell. It may run `left` messages before.
+    fn give_up(&self, hub: &Hub<P>, mut left: usize) {
         loop {
             let _ = self.cell.release();
             P::fence(Ordering::SeqCst);
             if self.turned_away.load(Ordering::Relaxed) && self.turned_away.swap(false, Ordering::AcqRel) {
                 self.domain.wake();
             }
-            if !self.bind_for_mail() {
+            if left == 0 && self.mailbox.has_message() {
+                return self.domain.leave(0);
+            }
+            if P::makes(PlantedMistake::ReleaseInTwoSteps) || !self.bind_for_mail(hub) {
                 return;
             }
-            self.drain(hub, hub.shared.clock().now());
+            left -= self.drain_for_others(hub, left);
         }
+    }
+
+    /// Runs messages in a cell that is not the calling thread's home. If one panics, the calling thread, which may be a user's, goes on.
+    fn drain_for_others(&self, hub: &Hub<P>, most: usize) -> usize {
+        let Shared { failures, counters, .. } = &*hub.shared;
+        let ran = failures.survive(counters, || self.drain(hub, hub.shared.clock().now(), most));
+        ran.unwrap_or(most.min(1))
+    }
+
+    /// Runs the messages to a cell that has no owner, within the budget. True: there were some.
+    #[cold]
+    fn run_mail(&self, hub: &Hub<P>) -> bool {
+        let bound = self.bind_for_mail(hub);
+        if bound {
+            let ran = self.drain_for_others(hub, D::BUDGET);
+            self.give_up(hub, D::BUDGET - ran);
+        }
+        bound
     }
 
     /// Whether there is mail and no owner, and the calling thread has become the owner. Because of the fence before the
     /// call, here and in `assist`, either the sender of the mail sees that the cell is free, or the thread that leaves
     /// the cell sees the mail.
-    fn bind_for_mail(&self) -> bool {
-        self.mailbox.has_message() && self.cell.owner().is_none() && self.cell.bind_here().is_ok()
+    fn bind_for_mail(&self, hub: &Hub<P>) -> bool {
+        let bound = self.mailbox.has_message() && self.cell.owner().is_none() && self.cell.bind_here().is_ok();
+        if bound && D::SHARED {
+            // A message may wake a user who calls, on this thread, and waits for the owner of another cell.
+            owned_cells::own(&hub.cells);
+        }
+        bound
     }
 
-    /// The owner runs the messages of other threads. True: there were some.
-    fn drain(&self, hub: &Hub<P>, now: Time) -> bool {
-        let mut ran = false;
+    /// The owner runs the messages of other threads, at most `most`. Returns how many there were.
+    fn drain(&self, hub: &Hub<P>, now: Time, most: usize) -> usize {
+        let mut ran = 0;
         // Usually empty: one load.
-        while self.mailbox.pending() != 0 {
+        while ran < most {
+            let waiting = self.mailbox.pending();
+            if waiting == 0 {
+                break;
+            }
             let Some(message) = self.mailbox.pop() else { break };
             let mut taken = self.mailbox.taken();
             taken.count = 1;
-            ran = true;
+            ran += 1;
             let mut deferred = DeferredEffects::default();
             let answer = match message {
                 CellMessage::Job(job, asker) => Some(PendingReply::new(Reply::Job(job()), asker)),
                 message => {
-                    let answer = self.cell.with(|cell| message.run(cell, now, &mut deferred));
+                    let run = |cell: &mut Cell<P>| message.run(cell, now, &mut deferred);
+                    let answer = self.cell.with(|counted| self.run(counted, CellUse::Message { waiting }, run));
                     debug_assert!(answer.is_ok(), "only the owner drains the mailbox");
                     answer.ok().flatten()
                 }
@@ -171,7 +283,7 @@ impl<P: Platform, D: Domain<P>> PolledCell<P, D> {
 
     /// Uses the cell, which the calling thread owns. `None`: it does not, or uses it already.
     pub(super) fn with_mine<R>(&self, work: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
-        self.cell.borrow_mine().map(|mut cell| work(&mut cell))
+        self.cell.borrow_mine().map(|mut counted| work(&mut counted.cell))
     }
 
     /// The messages of other threads, for the owner.
@@ -181,7 +293,24 @@ impl<P: Platform, D: Domain<P>> PolledCell<P, D> {
 
     /// The next deadline of the cell, which the calling thread owns.
     pub(super) fn next_timer(&self) -> u64 {
-        self.cell.borrow_mine().map_or(u64::MAX, |cell| cell.deadline_nanos())
+        self.cell.borrow_mine().map_or(u64::MAX, |counted| counted.cell.deadline_nanos())
+    }
+
+    /// The tick of a receive thread that does not own the cell. True: it has run messages.
+    fn tick_unowned(&self, hub: &Hub<P>, now: Time) -> bool {
+        if !D::SHARED || self.domain.deadline() > now.as_nanos() {
+            return false;
+        }
+        let ran = self.mailbox.pending() != 0 && self.run_mail(hub);
+        self.run_timers(hub, now);
+        ran
+    }
+
+    #[inline(never)]
+    fn run_timers(&self, hub: &Hub<P>, now: Time) {
+        let mut deferred = DeferredEffects::default();
+        self.enter(hub, |cell| cell.timers(now, &mut deferred));
+        deferred.flush(hub.shared.links());
     }
 
     /// The cell has mail: its owner is woken where it polls, or where it waits for another cell's answer.
@@ -213,8 +342,26 @@ impl<P: Platform, D: Domain<P>> Exclusion<P> for PolledCell<P, D> {
     #[inline(always)]
     fn enter<R>(&self, hub: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
         match self.cell.borrow_mine() {
-            Some(mut cell) => Some(f(&mut cell)),
-            None => self.use_unowned(hub, f),
+            Some(mut counted) => Some(self.run(&mut counted, CellUse::Owner, f)),
+            None => self.use_unowned(hub, CellUse::Visit, f),
+        }
+    }
+
+    #[inline(always)]
+    fn await_turn(&self) {
+        let turns = if P::EXPLORED { D::TURNS.min(1) } else { D::TURNS };
+        let taken = || self.cell.owner().is_some_and(|owner| owner != P::known_thread_index());
+        let mut turn = 0;
+        while turn < turns && taken() && self.owner.load(Ordering::Relaxed) == NO_THREAD {
+            P::relax(turn);
+            turn += 1;
+        }
+    }
+
+    fn look<R>(&self, hub: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
+        match self.cell.borrow_mine() {
+            Some(mut counted) => Some(self.run(&mut counted, CellUse::Look, f)),
+            None => self.use_unowned(hub, CellUse::Look, f),
         }
     }
 
@@ -222,16 +369,46 @@ impl<P: Platform, D: Domain<P>> Exclusion<P> for PolledCell<P, D> {
         self.cell.owner() == Some(P::thread_index())
     }
 
+    fn is_home(&self) -> bool {
+        self.is_mine() || (D::SHARED && self.owner.load(Ordering::Relaxed) == NO_THREAD)
+    }
+
+    fn has_batch_time(&self) -> bool {
+        !D::SHARED || self.is_polled_by_me()
+    }
+
+    fn decisions(&self) -> Vec<GroupDecision> {
+        self.domain.decisions()
+    }
+
+    /// Without the messages: they move on.
+    fn seize<R>(&self, _: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
+        let is_owned = self.cell.owner().is_some();
+        let result = self.cell.with(|counted| {
+            let result = f(&mut counted.cell);
+            self.domain.changed(&counted.cell);
+            result
+        });
+        let result = result.ok();
+        if !is_owned && result.is_some() {
+            let _ = self.cell.release();
+        }
+        result
+    }
+
     fn withdraw(&self) -> Vec<CellMessage<P>> {
         self.mailbox.withdraw()
     }
 
     #[cold]
-    fn send(&self, _: &Hub<P>, message: CellMessage<P>, announce: bool) -> Result<(), CellMessage<P>> {
+    fn send(&self, hub: &Hub<P>, message: CellMessage<P>, announce: bool) -> Result<(), CellMessage<P>> {
         sync::walk::note(file!(), "sends a message to the thread that polls the flow's queue");
         self.mailbox.send(message, false)?;
         if announce || D::WHOLE {
             self.tell_owner();
+        } else if D::SHARED {
+            // The thread that was in the cell may have left it just now.
+            self.assist(hub);
         }
         Ok(())
     }
@@ -259,10 +436,7 @@ impl<P: Platform, D: Domain<P>> Exclusion<P> for PolledCell<P, D> {
 
     fn assist(&self, hub: &Hub<P>) {
         P::fence(Ordering::SeqCst);
-        if self.bind_for_mail() {
-            self.drain(hub, hub.shared.clock().now());
-            self.release(hub);
-        }
+        self.run_mail(hub);
     }
 
     fn wait_at(&self, slot: Option<Arc<dyn Interrupt>>) -> Option<Arc<dyn Interrupt>> {
@@ -270,28 +444,49 @@ impl<P: Platform, D: Domain<P>> Exclusion<P> for PolledCell<P, D> {
     }
 
     fn read_mail(&self, hub: &Hub<P>) -> bool {
-        self.drain(hub, hub.shared.clock().now())
+        self.drain(hub, hub.shared.clock().now(), usize::MAX) != 0
     }
 
     fn deadline(&self) -> u64 {
         if self.is_polled_by_me() {
-            return if self.mailbox.pending() == 0 { self.next_timer() } else { 0 };
+            let stays = !D::SHARED || self.domain.is_polled_here();
+            return if stays && self.mailbox.pending() == 0 { self.next_timer() } else { 0 };
         }
         // A thread that shall own the cell does not sleep before it does.
         let is_free = !D::WHOLE && self.owner.load(Ordering::Relaxed) == NO_THREAD && self.domain.is_polled_here();
-        if is_free && self.cell.owner().is_none() { 0 } else { u64::MAX }
+        let free = || self.cell.owner().is_none();
+        if is_free && free() {
+            return 0;
+        }
+        if !D::SHARED || self.owner.load(Ordering::Relaxed) != NO_THREAD {
+            return u64::MAX;
+        }
+        // Early, if messages were left to the receive threads.
+        self.domain.deadline()
     }
 
     #[inline]
     fn tick(&self, hub: &Hub<P>, now: Time) -> bool {
-        if !self.is_polled_by_me() && !self.take_over(hub) {
+        let mut most = D::BUDGET;
+        let owner = self.owner.load(Ordering::Relaxed);
+        if owner == P::known_thread_index() {
+            if D::SHARED && !self.domain.is_polled_here() {
+                // What the calling thread runs in the cell until it has left must not be overtaken.
+                self.retire(hub);
+                return true;
+            }
+        } else if D::SHARED && owner != NO_THREAD {
+            // It is another thread's home, which wakes the next one when it gives the cell up.
             return false;
+        } else if self.take_over(hub) {
+            // Among the messages may be some of the calling thread, which enters the cell from now on.
+            most = most.max(self.mailbox.pending());
+        } else {
+            return self.tick_unowned(hub, now);
         }
-        let ran = self.drain(hub, now);
+        let ran = self.drain(hub, now, most) != 0;
         if self.next_timer() <= now.as_nanos() {
-            let mut deferred = DeferredEffects::default();
-            self.enter(hub, |cell| cell.timers(now, &mut deferred));
-            deferred.flush(hub.shared.links());
+            self.run_timers(hub, now);
         }
         ran
     }
@@ -302,7 +497,7 @@ impl<P: Platform, D: Domain<P>> Exclusion<P> for PolledCell<P, D> {
 
     fn retire(&self, hub: &Hub<P>) {
         if self.is_polled_by_me() {
-            self.drain(hub, hub.shared.clock().now());
+            self.drain(hub, hub.shared.clock().now(), usize::MAX);
             self.release(hub);
         }
     }

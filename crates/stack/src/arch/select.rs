@@ -92,6 +92,7 @@ architectures! {
     steal,
     softint,
     layer,
+    adaptive,
 }
 
 /// The architectures of this crate, and then those that have been registered.

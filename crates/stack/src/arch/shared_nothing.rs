@@ -92,6 +92,7 @@ pub fn new<P: Platform>(
 
 impl<P: Platform> Domain<P> for CoreDomain<P> {
     const WHOLE: bool = false;
+    type Counts = ();
 
     fn is_polled_here(&self) -> bool {
         let alarms = self.shared.links().alarms();

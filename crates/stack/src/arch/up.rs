@@ -72,6 +72,7 @@ pub fn new<P: Platform>(
 
 impl<P: Platform> Domain<P> for WholeStack<P> {
     const WHOLE: bool = true;
+    type Counts = ();
 
     fn is_polled_here(&self) -> bool {
         true

@@ -53,6 +53,8 @@ fn answers(arch: Architecture, cell: usize) -> String {
 fn runs_calls(arch: Architecture, cell: usize) -> String {
     match arch.to_string().as_str() {
         "up" | "shared-nothing" | "connp-t:lwkt" => TEST.to_owned(),
+        // The receive thread has had nearly all entries so far, and is the home of the connection's group.
+        "adaptive" => TEST.to_owned(),
         "connp-t" | "connp-t:spsc" | "conn-thread:2" => own(arch, cell),
         "layer" => own(arch, 0),
         // Under squeue in all three modes: the caller would only sleep until the call is done (`squeue_synch_enter`).

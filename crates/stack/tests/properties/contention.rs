@@ -68,6 +68,7 @@ fn a_thread_in_the_stack_keeps_all_others_out(arch: Architecture) {
 /// "The number of groups may far exceed the number of threads" (Willmann, 3.2.2), and so for shards: cells are
 /// independent.
 #[every_arch(only(
+    adaptive,
     connp_l_4,
     connp_l_128,
     connp_l_1024,
@@ -86,6 +87,7 @@ fn a_busy_cell_does_not_block_other_cells(arch: Architecture) {
 
 /// All connections of a cell are served by one lock, thread or flag.
 #[every_arch(only(
+    adaptive,
     connp_l_4,
     connp_l_128,
     connp_l_1024,

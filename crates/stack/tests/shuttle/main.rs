@@ -72,7 +72,7 @@ fn two_writers(arch: Architecture) {
 }
 
 /// The places where a thread leaves a segment that it does not run, and where another thread must run it.
-#[every_arch(only(backlog, backlog_processor, connp_t, squeue_nodrain, steal))]
+#[every_arch(only(adaptive, backlog, backlog_processor, connp_t, squeue_nodrain, steal))]
 fn data_while_reading(arch: Architecture) {
     holds(move || models::data_while_reading::<Checked>(arch));
 }
@@ -80,6 +80,12 @@ fn data_while_reading(arch: Architecture) {
 #[every_arch(except(connp_l_128, connp_l_1024))]
 fn arrival_order(arch: Architecture) {
     holds(move || models::arrival_order::<Checked>(arch));
+}
+
+/// The places where an event may wait although its cell is free a moment later.
+#[every_arch(only(adaptive, backlog, shared_nothing, squeue_process, up))]
+fn arrivals_beside_calls(arch: Architecture) {
+    holds(move || models::arrivals_beside_calls::<Checked>(arch));
 }
 
 #[every_arch(except(connp_l_128, connp_l_1024))]
@@ -125,11 +131,30 @@ fn a_stack_is_switched_in_use() {
         ("connp-t", "backlog:processor"),
         ("connp-t:lwkt", "connp-t"),
         ("giant", "connp-t:lwkt"),
+        ("adaptive:eager", "connp-t"),
+        ("shared-nothing", "adaptive:eager"),
     ];
     for seam in seams {
         let [from, to] = [seam.0, seam.1].map(Architecture::named);
         holds(move || models::switched::<Checked>(from, to));
     }
+}
+
+/// Groups of `adaptive` that go home and become shared again after a few events: whatever the hand-over meets, nothing is left
+/// behind or overtaken, and a group has one owner.
+#[test]
+fn groups_that_change_hands_all_the_time() {
+    let arch = Architecture::named("adaptive:eager");
+    holds(move || models::connection::<Checked>(arch));
+    holds(move || models::crowd::<Checked>(arch));
+    holds(move || models::two_writers::<Checked>(arch));
+    holds(move || models::data_while_reading::<Checked>(arch));
+    holds(move || models::arrival_order::<Checked>(arch));
+    holds(move || models::arrivals_beside_calls::<Checked>(arch));
+    holds(move || models::listener_closes::<Checked>(arch));
+    holds(move || owners::several_owners::<Checked>(arch));
+    holds(move || owners::several_pollers::<Checked>(arch));
+    holds(move || owners::owners_ask_each_other::<Checked>(arch));
 }
 
 #[test]
@@ -139,7 +164,7 @@ fn nobody_is_inside_a_closed_gate_or_left_outside_an_open_one() {
     holds(|| gate::passes_while_it_closes::<Checked>(Passes::Driver));
 }
 
-#[every_arch(only(up, shared_nothing, connp_t_lwkt))]
+#[every_arch(only(up, shared_nothing, connp_t_lwkt, adaptive))]
 fn owners_ask_each_other(arch: Architecture) {
     holds(move || owners::owners_ask_each_other::<Checked>(arch));
 }

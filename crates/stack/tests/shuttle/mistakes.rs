@@ -13,7 +13,8 @@ use testbed::over::Patient;
 use super::alarms::{Calls, due_while_falling_asleep};
 use super::frame_input::{HARD, SOFT, interrupts_while_falling_asleep};
 use super::models::{
-    arrival_order, connection, crowd, data_while_reading, listener_closes, message_for_a_handler, two_writers,
+    arrival_order, arrivals_beside_calls, connection, crowd, data_while_reading, listener_closes,
+    message_for_a_handler, two_writers,
 };
 use super::owners::owners_ask_each_other;
 use super::processor::left_beside_a_user;
@@ -106,6 +107,22 @@ fn a_user_that_sleeps_without_a_last_look_at_the_socket_is_found() {
 fn mail_that_nobody_is_told_of_is_found(arch: Architecture) {
     hangs_with(Mistake::NoWake(CALLER, RECEIVER), move || crowd::<Checked>(arch));
     hangs_with(Mistake::NoWake(RECEIVER, CALLER), move || crowd::<Checked>(arch));
+}
+
+/// `adaptive`: a thread that leaves a group looks once more for what was queued meanwhile.
+#[test]
+fn a_group_that_is_left_without_a_look_is_found() {
+    let arch = Architecture::named("adaptive");
+    hangs_with(Mistake::Above(PlantedMistake::ReleaseInTwoSteps), move || two_writers::<Checked>(arch));
+}
+
+/// `adaptive`: a thread queues behind what waits in a group, although no thread owns it at that moment.
+#[test]
+fn an_event_that_overtakes_what_waits_in_its_group_is_found() {
+    let arch = Architecture::named("adaptive");
+    let model = move || arrivals_beside_calls::<Checked>(arch);
+    let said = fails_with(Mistake::Above(PlantedMistake::DirectDespiteWork), model);
+    assert!(said.contains("out of order"), "{said}");
 }
 
 /// `shared-nothing`: a core that waits for another's answer is woken for it, and for its own mail.

@@ -303,6 +303,30 @@ pub fn data_while_reading<P: Platform>(arch: Architecture) {
     running.end();
 }
 
+/// Two segments of a connection arrive one after the other, while its user makes calls: they reach it in their order (O1), although
+/// the first may have to wait for the user's call, and the second finds the connection free.
+pub fn arrivals_beside_calls<P: Platform>(arch: Architecture) {
+    let (mut running, listener) = Running::<P>::start(arch);
+    let next = running.peer.connect(2000).expect("the listener is open");
+    running.peer.put(segment(2000, next, b""));
+    let socket = accept(&listener);
+    let (stack, target) = (running.stack.clone(), socket.target());
+    let caller = P::spawn("caller", None, ThreadClass::Application, move || {
+        for _ in 0..CALLS {
+            stack.call(&target, Call::SetOption(tcp::SetOption(tcp::SocketOption::NoDelay(true))));
+        }
+    });
+    running.peer.put(segment(2000, next, b"one,"));
+    running.peer.put(Segment { seq: ISS.wrapping_add(5), ..segment(2000, next, b"last") });
+    P::join(caller).expect("the caller ends well");
+    assert_eq!(read(&running.stack, &socket, 8), b"one,last");
+    let displaced = running.stack.stats().counters.get(Counter::OutOfOrderAtEntry);
+    assert_eq!(displaced, 0, "segments reached their connection out of order (O1)");
+    running.stack.call(&socket.target(), Call::Abort(tcp::Abort));
+    running.stack.unlisten(&listener);
+    running.end();
+}
+
 /// Two callers write and one of them reads, while data arrives: the wire has the order of the sequence numbers (G7).
 pub fn two_writers<P: Platform>(arch: Architecture) {
     let (mut running, listener) = Running::<P>::start(arch);

@@ -1,0 +1,110 @@
+//! Flow groups that are shared or have a home, whichever costs less: ours.
+//!
+//! # A group
+//! One exclusive cell is a *flow group*: some of the flows of one receive queue, 32 groups for each receive thread. A group is
+//! in one of two modes. *Shared*: any thread owns it for the time of an event ([`PolledCell`]), and a thread that finds it
+//! taken queues the event and goes on; the thread that owned it runs what is queued, within a budget, and leaves the rest to a receive
+//! thread. *At home* at one receive thread, which owns it all the time and needs neither a lock nor a read-modify-write to use
+//! it; all others queue for it.
+//!
+//! A group starts shared. Its place is one word. A receive thread takes over the groups whose home it is, and gives up the others, in its
+//! tick alone; so a change of the word needs no agreement, and what is queued meanwhile is run by the thread that gives up, or by
+//! the next that owns the group.
+//!
+//! # What it decides
+//! Each group counts entries, hand-offs and queue lengths in windows of entries, and the thread that ends one judges ([`policy`]): a group
+//! goes home to the receive thread that has almost all entries; becomes shared where other threads have many; and is moved from
+//! a receive thread that never sleeps to one that does ([`load`]). Each change is on trial for a window and is undone if it made things worse. All
+//! of them are in a log, with the counts that led to them ([`decisions`]).
+//!
+//! # What may never happen
+//! Two owners; a message in a group that no thread owns or will look at; an event that overtakes an earlier one of the same
+//! thread: a thread that could have the group queues behind what waits there.
+//!
+//! The number of groups is fixed. Nothing merges or splits them yet.
+
+pub mod decisions;
+mod group;
+pub mod load;
+pub mod policy;
+
+use std::sync::Arc;
+
+use sync::{Lock, LockClass, LockKind, Platform, Writers};
+
+use super::RunningArchitecture;
+use super::cells::Cells;
+use super::declaration::{Declaration, Properties, TableRow, Variant};
+use super::mailbox::Mailbox;
+use super::polled::PolledCell;
+use super::select::ThreadConfig;
+use crate::place::{Cell, Contents};
+use crate::shared::Shared;
+use crate::socket::HandlersRun;
+use decisions::DecisionLog;
+use group::FlowGroup;
+use load::Loads;
+use policy::{Book, Lengths};
+
+/// A power of two, so that all flows of a group arrive by one queue.
+const GROUPS_PER_THREAD: usize = 32;
+
+/// The declaration of this architecture.
+pub const DECLARATION: Declaration<Lengths> = Declaration {
+    name: "adaptive",
+    options: "",
+    variants: &[Variant {
+        name: "adaptive",
+        also: None,
+        about: "flow groups, shared or at home at a receive thread, whichever costs less",
+        parameter: Lengths { first: 64, longest: 1024, period: 32_768 },
+    }],
+    // For tests and models: its groups change hands all the time.
+    unlisted: &[Variant {
+        name: "adaptive:eager",
+        also: None,
+        about: "the same, decided after a few events",
+        parameter: Lengths { first: 2, longest: 4, period: 16 },
+    }],
+    default: 0,
+    numbers: None,
+    faults: &[],
+    properties: Properties {
+        single_thread: false,
+        polling_thread_owns: false,
+        has_locks: true,
+        groups: false,
+        own_threads: false,
+        keeps_batches_together: true,
+        handlers: HandlersRun::Inside,
+        complexity: 5,
+    },
+    exceptions: &[],
+    rows: &[TableRow {
+        names: "`adaptive`",
+        cell: "a flow group",
+        exclusive_use: "own it or queue for it, or nothing: its home owns it and others queue",
+        thread: "caller or receive thread; or the receive thread that is its home",
+        table: "private, listeners replicated",
+        order: "queue",
+    }],
+};
+
+/// [`GROUPS_PER_THREAD`] shared groups for each receive thread.
+pub fn new<P: Platform>(
+    shared: &Arc<Shared<P>>,
+    lengths: Lengths,
+    _: ThreadConfig,
+    contents: Box<Contents<P>>,
+) -> Arc<dyn RunningArchitecture<P>> {
+    let (slab, threads) = (contents.slab.clone(), shared.links().alarms().threads());
+    let groups = GROUPS_PER_THREAD * threads.max(1);
+    let loads = Loads::new((threads, groups), lengths.period, shared.clock().now());
+    let book = Book { loads, log: DecisionLog::default() };
+    let book = Arc::new(Lock::new(LockKind::Blocking, LockClass::Decisions, book));
+    Arc::new(Cells::new(shared, groups, false, contents, |index| {
+        let group = FlowGroup::new(shared.clone(), index, lengths, book.clone());
+        let mailbox = Mailbox::list(shared.lock_kind_between_threads());
+        PolledCell::new(group, Cell::new(shared, &slab, Writers::Many), mailbox)
+    }))
+}

@@ -1,0 +1,217 @@
+//! What `adaptive` has decided, and why: a bounded log, oldest entries first.
+//!
+//! Written where a group's window ends ([`policy`](super::policy)), read by any thread that asks
+//! ([`RunningArchitecture::decisions`](crate::arch::RunningArchitecture::decisions)).
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use observe::Time;
+
+/// Decisions that are kept; older ones are forgotten.
+pub const KEPT: usize = 256;
+
+/// Who uses a flow group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupPlace {
+    /// Any thread, in turn: it owns the group for an event, or queues the event for the thread that does.
+    Shared,
+    /// The receive thread of this number owns it; others queue.
+    Home(usize),
+}
+
+impl fmt::Display for GroupPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            GroupPlace::Shared => f.write_str("shared"),
+            GroupPlace::Home(thread) => write!(f, "thread {thread}"),
+        }
+    }
+}
+
+/// What was counted about a group in one window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WindowCounts {
+    /// Events and calls that were run.
+    pub entries: u32,
+    /// A lower bound of the entries by the thread with the most, if that is more than half.
+    pub by_one: u32,
+    /// Entries by threads that owned the group for that event alone.
+    pub visits: u32,
+    /// Entries that another thread than their own ran: it found the group taken, and queued them.
+    pub handoffs: u32,
+    /// The longest queue that an owner found.
+    pub longest: u32,
+}
+
+/// Cost of a visit: two read-modify-writes of a word that no other thread uses at that moment. The unit of costs.
+const VISIT: u64 = 1;
+/// Cost of a hand-off: a message, its queue's lock on both sides, cache lines that move, and perhaps a wake-up.
+const HANDOFF: u64 = 16;
+
+impl WindowCounts {
+    /// The estimated cost of exclusion: nothing for an entry by the thread whose home the group is.
+    pub fn cost(&self) -> u64 {
+        u64::from(self.visits) * VISIT + u64::from(self.handoffs) * HANDOFF
+    }
+
+    /// The estimate if the group had its home at the thread with most entries, and all others were handed over.
+    pub fn cost_at_home(&self) -> u64 {
+        u64::from(self.entries - self.by_one.min(self.entries)) * HANDOFF
+    }
+
+    /// The estimate if each entry were a visit, and none had to queue.
+    pub fn cost_if_shared(&self) -> u64 {
+        u64::from(self.entries) * VISIT
+    }
+
+    /// In thousandths of a visit for each entry.
+    pub fn cost_of_entry(&self) -> u64 {
+        self.cost() * 1000 / u64::from(self.entries.max(1))
+    }
+}
+
+/// Why a group was given another place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecisionReason {
+    /// Almost all entries are those of one receive thread.
+    OneUser,
+    /// Other threads than the owner have too many of the entries.
+    OtherUsers,
+    /// Its receive thread has not slept, and another one sleeps.
+    Load {
+        /// Entries of its receive thread since that last looked.
+        busy: u64,
+        /// Entries of the other one in that time.
+        idle: u64,
+    },
+    /// The receive thread from which it was moved by load has slept since.
+    LoadIsOver,
+}
+
+/// By what a decision is judged, before and after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecisionMeasure {
+    /// Cost of exclusion, in thousandths of a visit for each entry: less is better.
+    Cost(u64),
+    /// Entries of all receive threads in a second: more is better.
+    Rate(u64),
+}
+
+impl DecisionMeasure {
+    /// Whether the decision was wrong, if it was taken at `before` and this was measured after it. Rates vary by
+    /// themselves: up to a tenth less is no loss.
+    pub(super) fn is_worse_than(self, before: DecisionMeasure) -> bool {
+        match (self, before) {
+            (DecisionMeasure::Cost(after), DecisionMeasure::Cost(before)) => after > before,
+            (DecisionMeasure::Rate(after), DecisionMeasure::Rate(before)) => after < before - before / 10,
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for DecisionMeasure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DecisionMeasure::Cost(cost) => write!(f, "{}.{:02} visits an entry", cost / 1000, cost % 1000 / 10),
+            DecisionMeasure::Rate(u64::MAX) => f.write_str("no measurable time"),
+            DecisionMeasure::Rate(rate) => write!(f, "{rate} entries/s"),
+        }
+    }
+}
+
+/// What became of a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecisionOutcome {
+    /// It is not measured yet.
+    OnTrial,
+    /// It was no loss.
+    Kept(DecisionMeasure),
+    /// It was a loss, and the group has its former place again.
+    Reverted(DecisionMeasure),
+}
+
+/// One decision of `adaptive`: a flow group gets another place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupDecision {
+    /// Counted from 0, in the order in which they were taken.
+    pub number: u64,
+    /// When, by the stack's clock.
+    pub at: Time,
+    /// The group.
+    pub group: usize,
+    /// Its place before.
+    pub from: GroupPlace,
+    /// Its place from then on.
+    pub to: GroupPlace,
+    /// Why.
+    pub reason: DecisionReason,
+    /// What was counted in the window that led to it.
+    pub counts: WindowCounts,
+    /// What it is compared with.
+    pub before: DecisionMeasure,
+    /// What became of it.
+    pub outcome: DecisionOutcome,
+}
+
+impl fmt::Display for GroupDecision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let WindowCounts { entries, by_one, handoffs, longest, .. } = self.counts;
+        let GroupDecision { at, group, from, to, .. } = self;
+        let nanos = at.as_nanos();
+        write!(f, "{}.{:06} s: group {group}, {from} -> {to}: ", nanos / 1_000_000_000, nanos % 1_000_000_000 / 1000)?;
+        match self.reason {
+            DecisionReason::OneUser => write!(f, "one thread has at least {by_one} of {entries} entries")?,
+            DecisionReason::OtherUsers => write!(f, "other threads have {handoffs} of {entries} entries")?,
+            DecisionReason::Load { busy, idle } => {
+                write!(f, "its thread had {busy} entries without a sleep, the other one {idle}, and sleeps")?;
+            }
+            DecisionReason::LoadIsOver => f.write_str("the thread that it came from has slept")?,
+        }
+        write!(f, " ({handoffs} handed over, longest queue {longest}); ")?;
+        match self.outcome {
+            DecisionOutcome::OnTrial => write!(f, "on trial against {}", self.before),
+            DecisionOutcome::Kept(after) => write!(f, "kept: {after}, {} before", self.before),
+            DecisionOutcome::Reverted(after) => write!(f, "reverted: {after}, {} before", self.before),
+        }
+    }
+}
+
+/// The latest decisions.
+#[derive(Debug)]
+pub struct DecisionLog {
+    latest: VecDeque<GroupDecision>,
+    next: u64,
+}
+
+impl Default for DecisionLog {
+    /// Empty, with the memory that it will need.
+    fn default() -> Self {
+        DecisionLog { latest: VecDeque::with_capacity(KEPT), next: 0 }
+    }
+}
+
+impl DecisionLog {
+    /// Records a decision under the next number, which is returned.
+    pub fn add(&mut self, decision: GroupDecision) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        if self.latest.len() == KEPT {
+            self.latest.pop_front();
+        }
+        self.latest.push_back(GroupDecision { number, ..decision });
+        number
+    }
+
+    /// Records what became of a decision, unless it is forgotten already.
+    pub fn conclude(&mut self, number: u64, outcome: DecisionOutcome) {
+        if let Some(decision) = self.latest.iter_mut().rev().find(|decision| decision.number == number) {
+            decision.outcome = outcome;
+        }
+    }
+
+    /// All that are kept, oldest first.
+    pub fn all(&self) -> Vec<GroupDecision> {
+        self.latest.iter().copied().collect()
+    }
+}

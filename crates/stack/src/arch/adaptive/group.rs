@@ -1,0 +1,131 @@
+//! One flow group: its place, and its counts.
+
+use std::sync::Arc;
+
+use sync::{Atomic, Lock, Ordering, Platform};
+
+use super::decisions::{GroupDecision, GroupPlace};
+use super::load::ReceiveThreads;
+use super::policy::{Book, GroupCounts, Lengths, WindowEnd};
+use crate::alarm::Alarms;
+use crate::arch::polled::{CellUse, Domain};
+use crate::place::Cell;
+use crate::shared::Shared;
+
+/// The word of a group that is shared.
+const SHARED: usize = usize::MAX;
+
+/// One flow group.
+pub struct FlowGroup<P: Platform> {
+    shared: Arc<Shared<P>>,
+    index: usize,
+    lengths: Lengths,
+    /// The number of the receive thread that is its home, or [`SHARED`].
+    home: P::AtomicUsize,
+    /// In nanoseconds; `u64::MAX` when nothing is armed. Written by the owner, read by all.
+    deadline: P::AtomicU64,
+    book: Arc<Lock<Book, P>>,
+}
+
+impl<P: Platform> FlowGroup<P> {
+    /// A shared group.
+    pub fn new(shared: Arc<Shared<P>>, index: usize, lengths: Lengths, book: Arc<Lock<Book, P>>) -> Self {
+        let (home, deadline) = (P::AtomicUsize::new(SHARED), P::AtomicU64::new(u64::MAX));
+        FlowGroup { shared, index, lengths, home, deadline, book }
+    }
+
+    fn alarms(&self) -> &Alarms<P> {
+        self.shared.links().alarms()
+    }
+
+    #[cold]
+    fn end_window(&self, counts: &mut GroupCounts) {
+        let place = match self.home.load(Ordering::Relaxed) {
+            SHARED => GroupPlace::Shared,
+            home => GroupPlace::Home(home),
+        };
+        let (now, caller, known) = (self.shared.clock().now(), P::thread_index(), self.alarms());
+        let end = WindowEnd { group: self.index, place, now, caller, here: known.here(), known };
+        let next = counts.end(&self.lengths, &end, &mut self.book.lock());
+        if let Some(place) = next {
+            let home = if let GroupPlace::Home(home) = place { home } else { SHARED };
+            self.home.store(home, Ordering::Relaxed);
+        }
+    }
+}
+
+impl<P: Platform> ReceiveThreads for Alarms<P> {
+    fn sleeps(&self, thread: usize) -> bool {
+        Alarms::sleeps(self, thread)
+    }
+
+    fn slept(&self, thread: usize) -> u64 {
+        self.naps(thread)
+    }
+}
+
+impl<P: Platform> Domain<P> for FlowGroup<P> {
+    const WHOLE: bool = false;
+    const SHARED: bool = true;
+    const BUDGET: usize = 256;
+    const TURNS: u32 = 64;
+    type Counts = GroupCounts;
+
+    fn is_polled_here(&self) -> bool {
+        let home = self.home.load(Ordering::Relaxed);
+        home != SHARED && self.alarms().is_run_here(home)
+    }
+
+    fn claim(&self) {}
+
+    fn release_claims(&self) {}
+
+    fn wake(&self) {
+        let home = self.home.load(Ordering::Relaxed);
+        if home != SHARED {
+            self.alarms().due_at(home, 0);
+        }
+    }
+
+    fn leave(&self, nanos: u64) {
+        if nanos == 0 {
+            // Until a thread has been in the group again.
+            self.deadline.store(0, Ordering::Relaxed);
+        }
+        self.alarms().due(nanos);
+    }
+
+    #[inline(always)]
+    fn enters(&self, how: CellUse) {
+        let what = match how {
+            CellUse::Visit => "owns the flow's group for this event",
+            CellUse::Owner => "has the flow's group at home",
+            CellUse::Message { .. } => "runs what was queued in the flow's group",
+            CellUse::Look => return,
+        };
+        sync::walk::note(file!(), what);
+    }
+
+    #[inline(always)]
+    fn changed(&self, cell: &Cell<P>) {
+        let deadline = cell.deadline_nanos();
+        if self.deadline.load(Ordering::Relaxed) != deadline {
+            self.deadline.store(deadline, Ordering::Relaxed);
+        }
+    }
+
+    #[inline(always)]
+    fn used(&self, counts: &mut GroupCounts, how: CellUse) {
+        if counts.add(how, P::known_thread_index()) {
+            self.end_window(counts);
+        }
+    }
+
+    fn deadline(&self) -> u64 {
+        self.deadline.load(Ordering::Relaxed)
+    }
+
+    fn decisions(&self) -> Vec<GroupDecision> {
+        self.book.lock().log.all()
+    }
+}

@@ -1,0 +1,343 @@
+//! What a flow group counts, and what follows from it.
+//!
+//! A group counts its entries in *windows*. The thread that ends one compares what exclusion cost in it with an estimate for
+//! the other way, and changes the group's place if that is half or less. A change is on trial: the first window after it is not
+//! measured, because the group changes hands in it; if the second costs more than before the change, the former place is restored, and the group
+//! rests for a number of windows that doubles with each such failure. A change by load is judged by the entries of all receive threads in a
+//! second, over a period.
+//!
+//! Windows end after a number of entries: there is no timer, and no clock is read before. They are short at first, and each
+//! that changes nothing doubles the next.
+//!
+//! Called by the thread that uses the group; nothing here is shared.
+
+use observe::Time;
+
+use super::decisions::{
+    DecisionLog, DecisionMeasure, DecisionOutcome, DecisionReason, GroupDecision, GroupPlace, WindowCounts,
+};
+use super::load::{self, Loads, ReceiveThreads};
+use crate::arch::polled::CellUse;
+
+/// The lengths of windows and periods, in entries.
+#[derive(Clone, Copy, Debug)]
+pub struct Lengths {
+    /// The first window, and the first after a change.
+    pub first: u32,
+    /// The longest window.
+    pub longest: u32,
+    /// Entries of a receive thread after which it looks at the load of the others.
+    pub period: u64,
+}
+
+/// The most windows for which a group rests, as a power of two.
+const LONGEST_REST: u32 = 8;
+
+/// A change that has not been measured yet.
+#[derive(Debug)]
+struct Trial {
+    number: u64,
+    from: GroupPlace,
+    before: DecisionMeasure,
+    /// The group has changed hands: since when, and the entries of all receive threads then.
+    settled: Option<(Time, u64)>,
+}
+
+/// The counts of one group. See the head of this file.
+#[derive(Debug, Default)]
+pub struct GroupCounts {
+    counted: WindowCounts,
+    /// The thread that has more than half of the entries, if one has: Boyer and Moore's vote.
+    candidate: usize,
+    votes: u32,
+    /// Entries in this window; 0: none has begun.
+    length: u32,
+    trial: Option<Trial>,
+    /// Windows until the next change.
+    rest: u32,
+    failures: u32,
+    /// The receive thread from which the group was moved by load, and how often that had slept at the end of the last window.
+    came_from: Option<(usize, u64)>,
+}
+
+/// Where a window ends.
+#[derive(Debug)]
+pub struct WindowEnd<'a, T> {
+    /// The group.
+    pub group: usize,
+    /// Its place.
+    pub place: GroupPlace,
+    /// The time.
+    pub now: Time,
+    /// The calling thread.
+    pub caller: usize,
+    /// The receive thread whose work the calling thread does.
+    pub here: Option<usize>,
+    /// The receive threads.
+    pub known: &'a T,
+}
+
+/// What all groups share.
+#[derive(Debug)]
+pub struct Book {
+    /// The load of receive threads.
+    pub loads: Loads,
+    /// The decisions so far.
+    pub log: DecisionLog,
+}
+
+impl GroupCounts {
+    /// Counts an entry by `caller`. True: the window is over, and [`GroupCounts::end`] is to be called.
+    #[inline(always)]
+    pub fn add(&mut self, how: CellUse, caller: usize) -> bool {
+        if how == CellUse::Look {
+            return false;
+        }
+        self.counted.entries += 1;
+        if let CellUse::Message { waiting } = how {
+            self.counted.handoffs += 1;
+            self.counted.longest = self.counted.longest.max(u32::try_from(waiting).unwrap_or(u32::MAX));
+        } else {
+            self.counted.visits += u32::from(how == CellUse::Visit);
+            self.vote(caller);
+        }
+        self.counted.entries >= self.length
+    }
+
+    #[inline(always)]
+    fn vote(&mut self, caller: usize) {
+        if caller == self.candidate {
+            self.votes += 1;
+        } else if self.votes == 0 {
+            (self.candidate, self.votes) = (caller, 1);
+        } else {
+            self.votes -= 1;
+        }
+    }
+
+    /// Ends the window. Returns another place for the group, if it is to have one.
+    pub fn end(
+        &mut self,
+        lengths: &Lengths,
+        end: &WindowEnd<'_, impl ReceiveThreads>,
+        book: &mut Book,
+    ) -> Option<GroupPlace> {
+        if self.length == 0 {
+            self.length = lengths.first;
+            return None;
+        }
+        let mut counts = std::mem::take(&mut self.counted);
+        // Entries that were handed over are nobody's. Of the others the votes are what the candidate has more than the rest.
+        counts.by_one = (counts.entries - counts.handoffs + std::mem::take(&mut self.votes)) / 2;
+        if let (GroupPlace::Home(home), Some(here)) = (end.place, end.here)
+            && home == here
+        {
+            book.loads.worked(here, end.group, counts.entries);
+        }
+        let next = if self.trial.is_some() {
+            self.conclude(lengths, &counts, end, book)
+        } else if self.rest > 0 {
+            self.rest -= 1;
+            None
+        } else {
+            self.decide(&counts, end, book)
+        };
+        let settles = self.trial.is_some() || next.is_some();
+        self.length = if settles { lengths.first } else { (2 * self.length).min(lengths.longest) };
+        next
+    }
+
+    /// A window after a change.
+    fn conclude(
+        &mut self,
+        lengths: &Lengths,
+        counts: &WindowCounts,
+        end: &WindowEnd<'_, impl ReceiveThreads>,
+        book: &mut Book,
+    ) -> Option<GroupPlace> {
+        let mut trial = self.trial.take()?;
+        let Some((since, total)) = trial.settled else {
+            trial.settled = Some((end.now, book.loads.total()));
+            self.trial = Some(trial);
+            return None;
+        };
+        let after = match trial.before {
+            DecisionMeasure::Cost(_) => DecisionMeasure::Cost(counts.cost_of_entry()),
+            // Entries are counted where windows end: a few windows would say nothing.
+            DecisionMeasure::Rate(_) if book.loads.total() - total < lengths.period => {
+                self.trial = Some(trial);
+                return None;
+            }
+            DecisionMeasure::Rate(_) => {
+                DecisionMeasure::Rate(load::rate(book.loads.total() - total, since, end.now, u64::MAX))
+            }
+        };
+        if !after.is_worse_than(trial.before) {
+            book.log.conclude(trial.number, DecisionOutcome::Kept(after));
+            self.failures = 0;
+            return None;
+        }
+        book.log.conclude(trial.number, DecisionOutcome::Reverted(after));
+        self.failures += 1;
+        self.rest = 1 << self.failures.min(LONGEST_REST);
+        self.came_from = None;
+        Some(trial.from)
+    }
+
+    fn decide(
+        &mut self,
+        counts: &WindowCounts,
+        end: &WindowEnd<'_, impl ReceiveThreads>,
+        book: &mut Book,
+    ) -> Option<GroupPlace> {
+        let cost = DecisionMeasure::Cost(counts.cost_of_entry());
+        let (to, reason, before) = match (end.place, end.here) {
+            (GroupPlace::Home(home), Some(here)) if home == here => {
+                if let Some((busy, slept)) = self.came_from {
+                    let now = end.known.slept(busy);
+                    self.came_from = Some((busy, now));
+                    if now == slept {
+                        return None;
+                    }
+                    self.came_from = None;
+                    (GroupPlace::Home(busy), DecisionReason::LoadIsOver, cost)
+                } else if counts.cost() >= 2 * counts.cost_if_shared() {
+                    (GroupPlace::Shared, DecisionReason::OtherUsers, cost)
+                } else {
+                    let relief = book.loads.relief(here, end.group, end.now, end.known)?;
+                    self.came_from = Some((here, end.known.slept(here)));
+                    let reason = DecisionReason::Load { busy: relief.busy, idle: relief.idle };
+                    (GroupPlace::Home(relief.to), reason, DecisionMeasure::Rate(relief.rate))
+                }
+            }
+            // Shared; or its home does not poll, and all threads visit it.
+            (_, Some(here)) if self.candidate == end.caller && 2 * counts.cost_at_home() <= counts.cost() => {
+                (GroupPlace::Home(here), DecisionReason::OneUser, cost)
+            }
+            _ => return None,
+        };
+        let WindowEnd { group, place: from, now: at, .. } = *end;
+        let outcome = DecisionOutcome::OnTrial;
+        let decision = GroupDecision { number: 0, at, group, from, to, reason, counts: *counts, before, outcome };
+        let number = book.log.add(decision);
+        self.trial = Some(Trial { number, from, before, settled: None });
+        Some(to)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Threads that never sleep.
+    struct Awake;
+
+    impl ReceiveThreads for Awake {
+        fn sleeps(&self, _: usize) -> bool {
+            false
+        }
+
+        fn slept(&self, _: usize) -> u64 {
+            0
+        }
+    }
+
+    const LENGTHS: Lengths = Lengths { first: 4, longest: 8, period: 1000 };
+    const RECEIVER: usize = 7;
+
+    /// A group, receive thread 0 on thread [`RECEIVER`], and the log.
+    struct Group {
+        counts: GroupCounts,
+        place: GroupPlace,
+        book: Book,
+        windows: usize,
+    }
+
+    impl Group {
+        fn new() -> Group {
+            let loads = Loads::new((1, 1), LENGTHS.period, Time::from_nanos(0));
+            let book = Book { loads, log: DecisionLog::default() };
+            Group { counts: GroupCounts::default(), place: GroupPlace::Shared, book, windows: 0 }
+        }
+
+        fn entry(&mut self, how: CellUse, caller: usize) {
+            if !self.counts.add(how, caller) {
+                return;
+            }
+            let here = (caller == RECEIVER).then_some(0);
+            let end = WindowEnd { group: 0, place: self.place, now: Time::from_nanos(1), caller, here, known: &Awake };
+            self.windows += 1;
+            self.place = self.counts.end(&LENGTHS, &end, &mut self.book).unwrap_or(self.place);
+        }
+
+        /// The receive thread has all entries, until the group is at home; and then others have them, until it is not.
+        /// Returns the number of windows that the first took.
+        fn goes_home_wrongly(&mut self) -> usize {
+            let before = self.windows;
+            while self.place == GroupPlace::Shared {
+                self.entry(CellUse::Visit, RECEIVER);
+            }
+            let windows = self.windows - before;
+            while self.place != GroupPlace::Shared {
+                self.entry(CellUse::Message { waiting: 1 }, RECEIVER);
+            }
+            windows
+        }
+    }
+
+    /// Two windows of rest after the first failure, four after the second, at last 256: it does not change hands for ever.
+    #[test]
+    fn a_group_rests_twice_as_long_after_each_failure() {
+        let mut group = Group::new();
+        // The first entry begins the first window.
+        assert_eq!(group.goes_home_wrongly(), 2);
+        for rest in [2, 4, 8, 16, 32, 64, 128, 256, 256] {
+            assert_eq!(group.goes_home_wrongly(), rest + 1);
+        }
+        let log = group.book.log.all();
+        assert!(log.iter().all(|decision| matches!(decision.outcome, DecisionOutcome::Reverted(_))), "{log:?}");
+    }
+
+    /// A success ends the series of failures.
+    #[test]
+    fn a_change_that_is_kept_makes_good_the_failures_before_it() {
+        let mut group = Group::new();
+        (0..3).for_each(|_| _ = group.goes_home_wrongly());
+        while group.place == GroupPlace::Shared {
+            group.entry(CellUse::Visit, RECEIVER);
+        }
+        (0..100).for_each(|_| group.entry(CellUse::Owner, RECEIVER));
+        let kept = group.book.log.all().pop().expect("a decision");
+        assert_eq!(kept.outcome, DecisionOutcome::Kept(DecisionMeasure::Cost(0)));
+        assert_eq!(group.counts.failures, 0);
+    }
+
+    /// What only reads counters is no use of the group.
+    #[test]
+    fn a_look_does_not_count() {
+        let mut group = Group::new();
+        (0..1000).for_each(|_| group.entry(CellUse::Look, RECEIVER));
+        assert_eq!((group.windows, group.counts.counted), (0, WindowCounts::default()));
+    }
+
+    /// One more than 31 of 32 entries is enough, and one less is not.
+    #[test]
+    fn a_group_goes_home_if_a_hand_over_of_the_rest_costs_half_of_the_visits() {
+        for (others, home) in [(1, true), (2, false)] {
+            let counts = WindowCounts { entries: 32, by_one: 32 - others, visits: 32, handoffs: 0, longest: 0 };
+            assert_eq!(2 * counts.cost_at_home() <= counts.cost(), home);
+        }
+    }
+
+    /// The log is bounded, and numbers go on.
+    #[test]
+    fn old_decisions_are_forgotten() {
+        let mut group = Group::new();
+        (0..super::super::decisions::KEPT + 5).for_each(|_| {
+            group.goes_home_wrongly();
+            group.counts.rest = 0;
+        });
+        let log = group.book.log.all();
+        assert_eq!((log.len(), log[0].number), (super::super::decisions::KEPT, 5));
+    }
+}

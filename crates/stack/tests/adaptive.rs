@@ -1,0 +1,445 @@
+//! The defining properties of `adaptive`, on two cores, which are threads that each poll a queue pair on request of the test, in
+//! virtual time: a group goes home to the thread that has almost all of its entries, becomes shared where others have many, moves
+//! from a busy receive thread to one that sleeps, comes back where that made things worse, and the log says why.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use dev::mem::{self, MemConfig};
+use dev::{Device, QueuePair};
+use observe::Time;
+use pktbuf::PktBuf;
+use stack::call::Call;
+use stack::socket::{ListenerShared, TcpSocket};
+use stack::{
+    Addressing, Architecture, Clock, DecisionMeasure, DecisionOutcome, DecisionReason, Driver, GroupDecision,
+    GroupPlace, InterfaceConfig, Stack, StackConfig, VirtualClock,
+};
+use sync::Real;
+use testbed::frames::{self, Ends, ISS, Segment, tcp_of};
+use testbed::node::{START, received};
+use wire::tcp::TcpFlags;
+
+const CORES: usize = 2;
+/// Groups of `adaptive` with that many receive threads.
+const GROUPS: usize = 32 * CORES;
+const PORT: u16 = 80;
+/// More entries than the windows up to a decision that is not on trial any more.
+const ENOUGH: usize = 2500;
+/// Entries after which a receive thread looks at the load of the others.
+const PERIOD: usize = 32_768;
+/// Time for an entry.
+const STEP: Duration = Duration::from_nanos(1000);
+
+/// A thread that polls on request.
+struct Core {
+    poll: Sender<()>,
+    polled: Receiver<()>,
+}
+
+impl Core {
+    fn start(index: usize, mut driver: Driver<Real>) -> Core {
+        let ((poll, orders), (done, polled)) = (channel(), channel());
+        let work = move || {
+            while orders.recv().is_ok() {
+                driver.poll();
+                if done.send(()).is_err() {
+                    return;
+                }
+            }
+        };
+        thread::Builder::new().name(format!("core {index}")).spawn(work).expect("a thread");
+        Core { poll, polled }
+    }
+}
+
+struct Machine {
+    stack: Stack<Real>,
+    clock: Arc<VirtualClock<Real>>,
+    cores: Vec<Core>,
+    peer: Vec<QueuePair>,
+    listener: Arc<ListenerShared<Real>>,
+}
+
+/// The peer's end of a connection.
+struct Peer {
+    port: u16,
+    socket: Arc<TcpSocket<Real>>,
+    sent: u32,
+    next: u32,
+}
+
+impl Peer {
+    fn group(&self) -> usize {
+        self.socket.target().index(GROUPS)
+    }
+}
+
+impl Machine {
+    fn new() -> Machine {
+        let (near, mut far) = mem::pair::<Real>(MemConfig { queues: CORES, ..MemConfig::default() });
+        let clock = VirtualClock::new(START);
+        let arch = Architecture::named("adaptive");
+        let config =
+            StackConfig { seed: Some(1), cpus: CORES, clock: Clock::Virtual(clock.clone()), ..StackConfig::new(arch) };
+        let interface = InterfaceConfig {
+            device: Box::new(near),
+            addresses: vec![(frames::STACK.into(), 24)],
+            gateways: vec![],
+            addressing: Addressing::default(),
+        };
+        let (stack, drivers) = Stack::build(config, vec![interface]).expect("the stack builds");
+        let cores = drivers.into_iter().enumerate().map(|(index, driver)| Core::start(index, driver)).collect();
+        let any = SocketAddr::new(frames::STACK.into(), PORT);
+        let listener = stack.listen(any, 64, Default::default()).expect("the port is free");
+        let mut machine = Machine { stack, clock, cores, peer: far.take_queues(), listener };
+        machine.put(&frames::arp_request());
+        (0..CORES).for_each(|core| machine.poll(core));
+        machine
+    }
+
+    /// Sends a frame. The device chooses the queue.
+    fn put(&mut self, frame: &[u8]) {
+        let buffer = PktBuf::from_slice(frame).expect("a packet buffer");
+        assert!(self.peer[0].tx.transmit(buffer).is_ok(), "there is room");
+        self.peer[0].tx.flush();
+    }
+
+    fn poll(&self, core: usize) {
+        self.cores[core].poll.send(()).expect("the core lives");
+        self.cores[core].polled.recv().expect("the core lives");
+    }
+
+    /// The ports to which the stack has sent segments.
+    fn answered(&mut self) -> Vec<(u16, u32)> {
+        let mut sent = Vec::new();
+        self.peer.iter_mut().for_each(|pair| while pair.rx.receive(&mut sent, 64) > 0 {});
+        sent.iter().filter_map(|frame| tcp_of(frame)).map(|(header, _)| (header.dst_port, header.seq.0)).collect()
+    }
+
+    /// A connection that core `core` receives, in group `group` of those that it receives.
+    fn connect(&mut self, core: usize, group: usize) -> Peer {
+        let (ends, group) = (Ends::PEER_TO_STACK, core + CORES * group);
+        let local = SocketAddr::new(ends.dst, PORT);
+        let fits = |port: &u16| self.stack.flow(local, SocketAddr::new(ends.src, *port)).index(GROUPS) == group;
+        let port = (2000..).find(fits).expect("a port");
+        self.put(&Segment::syn(port, PORT).frame_over(ends));
+        self.poll(core);
+        let next = self.answered().iter().find(|(to, _)| *to == port).expect("a SYN-ACK").1.wrapping_add(1);
+        let ack = Segment::ack((port, PORT), ISS.wrapping_add(1), next);
+        self.put(&Segment { flags: TcpFlags::ACK, ..ack }.frame_over(ends));
+        self.poll(core);
+        Peer { port, socket: self.listener.accept().expect("a child waits"), sent: 1, next }
+    }
+
+    /// A segment of the peer, without data unless there is some, arrives at the device.
+    fn say(&mut self, peer: &Peer, (gap, data): (u32, &[u8])) {
+        let segment = Segment::ack((peer.port, PORT), ISS.wrapping_add(peer.sent + gap), peer.next);
+        self.put(&Segment { data, ..segment }.frame_over(Ends::PEER_TO_STACK));
+    }
+
+    /// A segment behind a gap, which is acknowledged at once, by the thread that runs it.
+    fn prod(&mut self, peer: &Peer) {
+        self.say(peer, (1, b"x"));
+    }
+
+    /// So many segments, each in a turn of the core of its own.
+    fn receive(&mut self, core: usize, peer: &Peer, segments: usize) {
+        for _ in 0..segments {
+            self.say(peer, (0, b""));
+            self.poll(core);
+            self.clock.advance(STEP);
+        }
+        self.answered();
+    }
+
+    /// So many calls by a thread that does not poll, while core `core` polls.
+    fn call(&mut self, core: usize, peer: &Peer, calls: usize) {
+        let (stack, target) = (self.stack.clone(), peer.socket.target());
+        let over = Arc::new(AtomicBool::new(false));
+        let ends = over.clone();
+        let caller = thread::spawn(move || {
+            for _ in 0..calls {
+                received(stack.call(&target, Call::Receive(tcp::Receive { max: 0 })));
+            }
+            ends.store(true, Ordering::Release);
+        });
+        while !over.load(Ordering::Acquire) {
+            self.poll(core);
+        }
+        caller.join().expect("the caller ends well");
+    }
+
+    /// Of one group, oldest first.
+    fn decisions(&self, peer: &Peer) -> Vec<GroupDecision> {
+        self.stack.decisions().into_iter().filter(|decision| decision.group == peer.group()).collect()
+    }
+
+    fn last(&self, peer: &Peer) -> GroupDecision {
+        *self.decisions(peer).last().expect("a decision")
+    }
+
+    /// Receive thread `core` falls asleep. The test thread does it in its place, because it polls on request.
+    fn falls_asleep(&self, core: usize) -> Arc<Bell> {
+        let (alarms, bell) = (self.stack.shared().links().alarms(), Arc::new(Bell::default()));
+        alarms.add_wakers(core, std::iter::once(bell.clone() as Arc<dyn dev::Wake>));
+        alarms.park(core, || Time::MAX);
+        bell
+    }
+
+    fn wakes_up(&self, core: usize) {
+        self.stack.shared().links().alarms().unpark(core);
+    }
+}
+
+/// Counts the wake-ups of a thread.
+#[derive(Default)]
+struct Bell(AtomicUsize);
+
+impl dev::Wake for Bell {
+    fn wake(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn within(test: impl Fn() + Send + Sync + 'static) {
+    testbed::limit::within(test);
+}
+
+fn kept(decision: &GroupDecision) -> bool {
+    matches!(decision.outcome, DecisionOutcome::Kept(_))
+}
+
+fn reverted(decision: &GroupDecision) -> bool {
+    matches!(decision.outcome, DecisionOutcome::Reverted(_))
+}
+
+/// A connection that one core alone uses: its group goes home to that core, and a group of the other core to the other.
+#[test]
+fn a_group_goes_home_to_the_thread_that_has_its_entries() {
+    within(|| {
+        let mut machine = Machine::new();
+        for core in 0..CORES {
+            let peer = machine.connect(core, 3);
+            machine.receive(core, &peer, ENOUGH);
+            let decisions = machine.decisions(&peer);
+            let [decision] = &*decisions else { panic!("one decision: {decisions:?}") };
+            assert_eq!((decision.from, decision.to), (GroupPlace::Shared, GroupPlace::Home(core)));
+            assert_eq!(decision.reason, DecisionReason::OneUser);
+            assert!(decision.counts.by_one * 32 >= decision.counts.entries * 31, "{decision}");
+            assert_eq!(
+                (decision.before, decision.outcome),
+                (DecisionMeasure::Cost(1000), DecisionOutcome::Kept(DecisionMeasure::Cost(0)),)
+            );
+        }
+    });
+}
+
+/// Two cores with as many entries each: no thread has almost all of them, and there is nothing to decide.
+#[test]
+fn a_group_that_two_threads_use_alike_stays_shared() {
+    within(|| {
+        let mut machine = Machine::new();
+        let peer = machine.connect(0, 3);
+        for _ in 0..ENOUGH / 10 {
+            machine.receive(0, &peer, 10);
+            machine.call(1, &peer, 10);
+        }
+        assert_eq!(machine.decisions(&peer), []);
+    });
+}
+
+/// Calls of another thread wait for the core whose home the group is. Where they are many, the group is shared again, and calls
+/// run where they are made.
+#[test]
+fn a_group_is_shared_where_other_threads_use_it() {
+    within(|| {
+        let mut machine = Machine::new();
+        let peer = machine.connect(1, 0);
+        machine.receive(1, &peer, ENOUGH);
+        assert_eq!(machine.last(&peer).to, GroupPlace::Home(1));
+        machine.call(1, &peer, ENOUGH);
+        let decision = machine.last(&peer);
+        assert_eq!((decision.from, decision.to), (GroupPlace::Home(1), GroupPlace::Shared));
+        assert_eq!(decision.reason, DecisionReason::OtherUsers);
+        assert!(decision.counts.handoffs * 8 >= decision.counts.entries, "{decision}");
+        assert!(kept(&decision), "{decision}");
+        // No core polls: with a home that call would not end.
+        let (stack, target) = (machine.stack.clone(), peer.socket.target());
+        let call = move || received(stack.call(&target, Call::Receive(tcp::Receive { max: 1 })));
+        thread::spawn(call).join().expect("the caller ends well");
+    });
+}
+
+/// A group goes home, and then others use it: worse than before. It is shared again, and does not go home in the next windows
+/// although one thread has all entries again; but it does later.
+#[test]
+fn a_change_that_made_things_worse_is_undone_and_not_repeated_at_once() {
+    within(|| {
+        let mut machine = Machine::new();
+        let peer = machine.connect(1, 5);
+        while machine.decisions(&peer).is_empty() {
+            machine.receive(1, &peer, 1);
+        }
+        assert_eq!(machine.last(&peer).outcome, DecisionOutcome::OnTrial);
+        machine.call(1, &peer, 200);
+        let decision = machine.last(&peer);
+        assert!(reverted(&decision) && decision.to == GroupPlace::Home(1), "{decision}");
+        // Shared: two windows of rest, of 64 entries and of 128, and then one of 256. The calls have begun the first.
+        machine.receive(1, &peer, 64 + 128 + 256 - 200);
+        assert_eq!(machine.decisions(&peer).len(), 1, "it rests");
+        machine.receive(1, &peer, ENOUGH);
+        let decision = machine.last(&peer);
+        assert!(decision.number > 0 && decision.to == GroupPlace::Home(1) && kept(&decision), "{decision}");
+    });
+}
+
+/// Two connections at home at core 0, which never sleeps. Returns the one whose group moves to core 1, which sleeps, and the other.
+fn overloaded(machine: &mut Machine) -> (Peer, Peer, Arc<Bell>) {
+    let (mut one, mut two) = (machine.connect(0, 1), machine.connect(0, 2));
+    machine.poll(1);
+    let bell = machine.falls_asleep(1);
+    let moved = |machine: &Machine, peer: &Peer| {
+        machine.decisions(peer).iter().any(|decision| matches!(decision.reason, DecisionReason::Load { .. }))
+    };
+    for _ in 0..4 * PERIOD {
+        machine.receive(0, &one, 1);
+        machine.receive(0, &two, 1);
+        let moves = [&one, &two].map(|peer| moved(machine, peer));
+        if moves[1] {
+            std::mem::swap(&mut one, &mut two);
+        }
+        if moves.contains(&true) {
+            return (one, two, bell);
+        }
+    }
+    panic!("no group moves: {:?}", machine.stack.decisions());
+}
+
+/// A receive thread without sleep gives a group to one that sleeps, which is woken for it; what still arrives at the first is run
+/// by the second.
+#[test]
+fn a_group_moves_from_a_busy_thread_to_one_that_sleeps() {
+    within(|| {
+        let mut machine = Machine::new();
+        let (peer, other, bell) = overloaded(&mut machine);
+        let decision = machine.last(&peer);
+        assert_eq!((decision.from, decision.to), (GroupPlace::Home(0), GroupPlace::Home(1)));
+        machine.poll(0);
+        assert!(bell.0.load(Ordering::Relaxed) > 0, "it is told of its new group");
+        machine.wakes_up(1);
+        machine.poll(1);
+        machine.answered();
+        machine.prod(&peer);
+        machine.poll(0);
+        assert_eq!(machine.answered(), [], "its new thread answers");
+        machine.poll(1);
+        assert_eq!(machine.answered().iter().map(|(to, _)| *to).collect::<Vec<_>>(), [peer.port]);
+        machine.prod(&other);
+        machine.poll(0);
+        assert_eq!(machine.answered().iter().map(|(to, _)| *to).collect::<Vec<_>>(), [other.port], "the other stays");
+    });
+}
+
+/// As many entries a second as before, or fewer: kept, or moved back.
+#[test]
+fn a_move_by_load_is_judged_by_what_all_threads_do_in_a_second() {
+    within(|| {
+        for (slower, wrong) in [(Duration::ZERO, false), (3 * STEP, true)] {
+            let mut machine = Machine::new();
+            let (peer, other, _) = overloaded(&mut machine);
+            machine.wakes_up(1);
+            for _ in 0..PERIOD {
+                machine.receive(0, &peer, 1);
+                machine.poll(1);
+                machine.receive(0, &other, 1);
+                machine.clock.advance(slower);
+            }
+            let decisions = machine.decisions(&peer);
+            let moved = decisions.iter().find(|decision| matches!(decision.reason, DecisionReason::Load { .. }));
+            let moved = moved.expect("a move by load");
+            assert_eq!((kept(moved), reverted(moved)), (!wrong, wrong), "{moved}");
+            // Where it arrives it is answered, or by the other core.
+            machine.poll(1);
+            machine.answered();
+            machine.prod(&peer);
+            machine.poll(0);
+            assert_eq!(machine.answered().is_empty(), !wrong);
+        }
+    });
+}
+
+/// The thread from which a group was moved sleeps again: the group comes back to where its segments arrive.
+#[test]
+fn a_group_comes_back_when_the_load_is_over() {
+    within(|| {
+        let mut machine = Machine::new();
+        let (peer, other, _) = overloaded(&mut machine);
+        machine.wakes_up(1);
+        let busy = |machine: &mut Machine, peer: &Peer, other: &Peer| {
+            for _ in 0..PERIOD {
+                machine.receive(0, peer, 1);
+                machine.poll(1);
+                machine.receive(0, other, 1);
+            }
+        };
+        busy(&mut machine, &peer, &other);
+        assert!(kept(&machine.last(&peer)), "{}", machine.last(&peer));
+        machine.falls_asleep(0);
+        machine.wakes_up(0);
+        busy(&mut machine, &peer, &other);
+        let decision = machine.last(&peer);
+        assert_eq!((decision.to, decision.reason), (GroupPlace::Home(0), DecisionReason::LoadIsOver), "{decision}");
+        assert!(kept(&decision), "{decision}");
+    });
+}
+
+/// A thread that has slept is not overloaded, and a thread that does not sleep takes no group.
+#[test]
+fn a_group_stays_where_its_thread_sleeps_or_no_other_does() {
+    within(|| {
+        for core in [0, 1] {
+            let mut machine = Machine::new();
+            let (one, two) = (machine.connect(0, 1), machine.connect(0, 2));
+            machine.poll(1);
+            if core == 0 {
+                machine.falls_asleep(1);
+            }
+            for round in 0..2 * PERIOD {
+                if core == 0 && round % 1000 == 0 {
+                    machine.falls_asleep(0);
+                    machine.wakes_up(0);
+                }
+                machine.receive(0, &one, 1);
+                machine.receive(0, &two, 1);
+            }
+            for peer in [&one, &two] {
+                assert!(machine.decisions(peer).iter().all(|decision| decision.reason == DecisionReason::OneUser));
+            }
+        }
+    });
+}
+
+/// Every decision says in a line what was decided, on what counts, and what became of it.
+#[test]
+fn a_decision_says_why() {
+    within(|| {
+        let mut machine = Machine::new();
+        let peer = machine.connect(1, 0);
+        machine.receive(1, &peer, ENOUGH);
+        machine.call(1, &peer, ENOUGH);
+        let lines: Vec<String> = machine.decisions(&peer).iter().map(ToString::to_string).collect();
+        let [home, shared] = &*lines else { panic!("two decisions: {lines:#?}") };
+        assert!(home.contains("s: group 1, shared -> thread 1: one thread has at least 63 of 64 entries"), "{home}");
+        assert!(
+            home.ends_with("(0 handed over, longest queue 0); kept: 0.00 visits an entry, 1.00 visits an entry before"),
+            "{home}"
+        );
+        assert!(shared.contains("group 1, thread 1 -> shared: other threads have"), "{shared}");
+        assert!(shared.contains("; kept: "), "{shared}");
+    });
+}
