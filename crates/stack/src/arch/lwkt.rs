@@ -347,7 +347,11 @@ impl<P: Platform> Exclusion<P> for LightweightThread<P> {
     }
 
     fn seize<R>(&self, hub: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
-        self.core.polled.enter(hub, f)
+        self.core.polled.seize(hub, f)
+    }
+
+    fn has_batch_time(&self) -> bool {
+        self.core.polled.has_batch_time()
     }
 
     fn takes_arrivals(&self) -> bool {

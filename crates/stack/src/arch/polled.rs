@@ -12,8 +12,8 @@
 //! leaves the cell runs it. Under [`lwkt`](super::lwkt) the owner uses the cell on a second stack.
 //!
 //! What may never happen: mail in a cell's mailbox while its owner sleeps, or while it has no owner and no thread is
-//! about to check it; an event that overtakes a message which its thread has sent before; two owners that wait for each other (a thread that waits for an answer reads the messages to all
-//! cells that it owns, see [`owned_cells`]).
+//! about to check it; an event that overtakes a message which its thread has sent before; two owners that wait for each
+//! other (a thread that waits for an answer reads the messages to all cells that it owns, see [`owned_cells`]).
 
 use std::sync::Arc;
 
