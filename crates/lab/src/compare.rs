@@ -479,7 +479,7 @@ mod tests {
 
     #[test]
     fn each_listed_name_is_an_architecture() {
-        assert_eq!(Options::quick().architectures.len(), 15);
+        assert_eq!(Options::quick().architectures.len(), 16);
         assert_eq!(Architecture::read_list(GROUPS).map(|architectures| architectures.len()), Ok(9));
         assert!(listed(GROUPS).iter().all(|arch| arch.properties().groups));
     }

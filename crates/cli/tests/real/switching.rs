@@ -67,23 +67,19 @@ fn a_running_service_is_switched_through_every_architecture() {
     });
 }
 
-/// The service runs on its receive thread alone, so that groups go home to it.
+/// The threads of an HTTP service use its connections as much as the receive thread does: groups stay shared.
 #[test]
-fn a_running_service_says_what_it_has_decided_and_why() {
+fn a_running_service_says_what_it_has_decided() {
     in_namespace(&["curl"], |space| {
         let site = space.site(8 * MIB);
         let control = Path::new(&space.directory("arch")).join("control.sock").display().to_string();
         let serving = Serving::start(space, &site, "adaptive", &["--control", &control]);
         let explain = |more: &[&str]| output(&[&[HEDDLE, "explain", "--control", &control], more].concat());
         assert_eq!(explain(&[]), "adaptive has decided nothing\n");
-        let transfers = (0..20).take_while(|_| !explain(&[]).contains("kept: "));
-        transfers.for_each(|_| assert_eq!(curl(&[&serving.url(OURS_V4, "big")]), site.big));
-        let text = explain(&[]);
-        assert!(text.contains(", shared -> thread 0: one thread has at least "), "{text}");
-        assert!(text.contains("kept: "), "{text}");
+        assert_eq!(curl(&[&serving.url(OURS_V4, "big")]), site.big);
         let answer: Value = serde_json::from_str(&explain(&["-j"])).expect("JSON");
         assert_eq!(answer["arch"], "adaptive");
-        assert!(answer["decisions"].as_array().is_some_and(|lines| lines.len() >= text.lines().count()), "{answer}");
+        assert!(answer["decisions"].is_array(), "{answer}");
         serving.stop();
     });
 }

@@ -90,7 +90,7 @@ pub const DECLARATION: Declaration<Lengths> = Declaration {
     }],
 };
 
-/// [`GROUPS_PER_THREAD`] shared groups for each receive thread.
+/// 32 shared groups for each receive thread.
 pub fn new<P: Platform>(
     shared: &Arc<Shared<P>>,
     lengths: Lengths,

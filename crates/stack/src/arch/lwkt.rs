@@ -44,6 +44,7 @@ use crate::charge;
 use crate::connections::Upkeep;
 use crate::deferred::{DeferredEffects, OwedEffects};
 use crate::handoff::{CellMessage, Interrupt, PendingReply, ReplySender, TableJob};
+use crate::place::connection::Connections;
 use crate::place::{Cell, Contents};
 use crate::shared::Shared;
 use crate::socket::HandlersRun;
@@ -70,6 +71,9 @@ struct LwktQueue<P: Platform> {
     caller: Option<usize>,
     /// When the thread was given the latest of its work.
     now: Time,
+    /// Whether due timers run then: only in a tick, when the driver has taken what had arrived. An acknowledgement that waits in
+    /// the device comes before the time-out that it prevents.
+    timers: bool,
 }
 
 /// A call of the core's own application, lent to the protocol thread.
@@ -97,7 +101,8 @@ enum Left<P: Platform> {
 
 /// The cell and the queue of a core.
 struct LwktCore<P: Platform> {
-    polled: PolledCell<P, CoreDomain<P>>,
+    /// In memory of its own, because the thread that makes the core may have a small stack.
+    polled: Box<PolledCell<P, CoreDomain<P>>>,
     queue: ThreadOwned<LwktQueue<P>, P>,
     /// Something is queued, or runs. Written by the owner alone, for other threads that ask whether the stack is at rest.
     works: P::AtomicBool,
@@ -113,6 +118,17 @@ struct LightweightThread<P: Platform> {
     core: Arc<LwktCore<P>>,
 }
 
+/// The cell of a core. Not inlined: moves of it take stack only here.
+#[inline(never)]
+fn polled<P: Platform>(
+    shared: &Arc<Shared<P>>,
+    slab: &Arc<Connections<P>>,
+    index: usize,
+) -> Box<PolledCell<P, CoreDomain<P>>> {
+    let cell = Cell::new(shared, slab, Writers::One);
+    Box::new(PolledCell::new(CoreDomain::new(shared, index), cell, Mailbox::ring()))
+}
+
 /// A core for each receive thread.
 pub(super) fn new<P: Platform>(
     shared: &Arc<Shared<P>>,
@@ -121,9 +137,8 @@ pub(super) fn new<P: Platform>(
 ) -> Arc<dyn RunningArchitecture<P>> {
     let (slab, cores) = (contents.slab.clone(), shared.links().alarms().threads());
     Arc::new(Cells::new(shared, cores, false, contents, |index| {
-        let cell = Cell::new(shared, &slab, Writers::One);
-        let polled = PolledCell::new(CoreDomain::new(shared, index), cell, Mailbox::ring());
-        let queue = LwktQueue { messages: VecDeque::new(), caller: None, now: Time::from_nanos(0) };
+        let polled = polled(shared, &slab, index);
+        let queue = LwktQueue { messages: VecDeque::new(), caller: None, now: Time::from_nanos(0), timers: false };
         let (queue, works) = (ThreadOwned::new(queue), P::AtomicBool::new(false));
         let core = Arc::new(LwktCore { polled, queue, works, async_wildcard });
         LightweightThread { protocol: ThreadOwned::new(None), core }
@@ -269,7 +284,8 @@ impl<P: Platform> LwktCore<P> {
                     return Left::Caller;
                 }
                 _ => {
-                    if cell.deadline_nanos() <= now.as_nanos() {
+                    let timers = self.queue(|queue| queue.timers) == Some(true);
+                    if timers && cell.deadline_nanos() <= now.as_nanos() {
                         cell.timers(now, deferred);
                     }
                     return Left::Empty;
@@ -305,9 +321,10 @@ impl<P: Platform> LightweightThread<P> {
         true
     }
 
-    /// Has the protocol thread run what is queued, as of `now`, or runs it here if that thread waits further up the stack.
-    fn work(&self, hub: &Hub<P>, now: Time) {
-        self.core.queue(|queue| queue.now = now);
+    /// Has the protocol thread run what is queued, and due timers if `timers`, as of `now`; or runs it here if that thread waits
+    /// further up the stack.
+    fn work(&self, hub: &Hub<P>, now: Time, timers: bool) {
+        self.core.queue(|queue| (queue.now, queue.timers) = (now, timers));
         if !self.switch(hub, None) {
             self.core.round(&hub.shared, None);
         }
@@ -389,7 +406,8 @@ impl<P: Platform> Exclusion<P> for LightweightThread<P> {
         if !self.core.polled.is_polled_by_me() {
             return self.core.polled.announce(hub);
         }
-        self.core.queue(|queue| queue.now = hub.shared.clock().batch_now());
+        let now = hub.shared.clock().batch_now();
+        self.core.queue(|queue| (queue.now, queue.timers) = (now, false));
         // If it runs already, it goes on with these.
         self.switch(hub, None);
     }
@@ -408,7 +426,7 @@ impl<P: Platform> Exclusion<P> for LightweightThread<P> {
         }
         let found = self.core.take_mail() || self.core.has_messages();
         if found {
-            self.work(hub, hub.shared.clock().now());
+            self.work(hub, hub.shared.clock().now(), false);
         }
         found
     }
@@ -426,7 +444,7 @@ impl<P: Platform> Exclusion<P> for LightweightThread<P> {
         }
         let more = self.core.take_mail();
         if more || self.core.has_messages() || polled.next_timer() <= now.as_nanos() {
-            self.work(hub, now);
+            self.work(hub, now, true);
         }
         // The driver goes on, if the protocol thread has suspended itself in the middle of its queue.
         more && !self.core.has_messages()
@@ -441,7 +459,7 @@ impl<P: Platform> Exclusion<P> for LightweightThread<P> {
             return;
         }
         while self.core.take_mail() || self.core.has_messages() {
-            self.work(hub, hub.shared.clock().now());
+            self.work(hub, hub.shared.clock().now(), false);
         }
         let ended = self.protocol.with(|protocol| *protocol = None);
         debug_assert!(ended.is_ok(), "a receive thread stops outside the protocol thread");
@@ -460,8 +478,12 @@ mod tests {
     /// What the protocol thread takes from a queue of two messages with the caller between them: `m` a message, `c` the caller.
     fn taken(lent: bool) -> String {
         let job = || CellMessage::Job(Box::new(|| Box::new(())), ReplySender::nobody());
-        let mut queue =
-            LwktQueue::<Real> { messages: [job(), job()].into(), caller: Some(1), now: Time::from_nanos(0) };
+        let mut queue = LwktQueue::<Real> {
+            messages: [job(), job()].into(),
+            caller: Some(1),
+            now: Time::from_nanos(0),
+            timers: false,
+        };
         let next = std::iter::from_fn(|| queue.next(lent, false));
         next.map(|next| if matches!(next, Next::Caller) { 'c' } else { 'm' }).collect()
     }

@@ -101,6 +101,6 @@ impl Loads {
 
 /// In a second; `at_once` if no time has passed.
 pub fn rate(entries: u64, since: Time, now: Time, at_once: u64) -> u64 {
-    let nanos = u128::from((now - since).as_nanos().max(0) as u64);
-    if nanos == 0 { at_once } else { u64::try_from(u128::from(entries) * 1_000_000_000 / nanos).unwrap_or(u64::MAX) }
+    let each = (u128::from(entries) * 1_000_000_000).checked_div((now - since).as_nanos());
+    each.map_or(at_once, |rate| u64::try_from(rate).unwrap_or(u64::MAX))
 }

@@ -110,7 +110,7 @@ fn unknown_names_are_refused_with_the_list() {
                  backlog[:processor], \
                  conn-thread[:1..256], \
                  netisr[:direct|hybrid|hybrid+source|hybrid+cpu|deferred|deferred+source|deferred+cpu], \
-                 shared-nothing, steal, softint[:1|4|16|64|all][+polling], or layer"
+                 shared-nothing, steal, softint[:1|4|16|64|all][+polling], layer, or adaptive"
             )
         );
     }
