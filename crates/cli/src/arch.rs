@@ -29,7 +29,7 @@ pub struct Args {
 
 /// Show what the architecture of a running service or relay has decided by itself, and why.
 ///
-/// `adaptive` counts how its groups of flows are used, and changes who uses them. Each line is such a change: when, the group,
+/// `adaptive` counts the uses of its groups of flows, and changes their places. Each line is such a change: when, the group,
 /// its place before and after, the counts that led to it, and whether it was kept or undone after a trial.
 #[derive(ClapArgs)]
 #[command(after_help = include_str!("help/explain.txt").trim_end())]

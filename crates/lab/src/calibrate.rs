@@ -221,6 +221,8 @@ impl Calibration {
         let mut costs = memory_costs(&cpus, &lines);
         progress("wake-ups");
         let sleeps = Sleeps::measure(two, &costs);
+        let unit = costs.clone();
+        let cycles = |nanos| in_cycles(&unit, nanos);
         for (cost, into) in [
             (sleeps.system_call, &mut costs.system_call as &mut u64),
             (sleeps.wake, &mut costs.wake),
@@ -228,7 +230,7 @@ impl Calibration {
             (sleeps.switch, &mut costs.switch),
             (sleeps.idle_exit, &mut costs.idle_exit),
         ] {
-            *into = (cost.nanos * cpus.megahertz as f64 / 1000.0).round() as u64;
+            *into = cycles(cost.nanos);
         }
         progress("CPUs that share nothing");
         let together = measured::together(effort.cpus, cpus.stride, effort);
@@ -261,7 +263,8 @@ impl Calibration {
 /// The costs of memory in cycles; the others are 0 or those of another machine, and not used yet.
 fn memory_costs(cpus: &Cpus, lines: &Lines) -> Costs {
     let mut costs = Costs { megahertz: cpus.megahertz, cpus_per_socket: 256, ..Costs::opteron_275() };
-    let cycles = |cost: Cost| (cost.nanos * cpus.megahertz as f64 / 1000.0).round() as u64;
+    let unit = costs.clone();
+    let cycles = |cost: Cost| in_cycles(&unit, cost.nanos);
     costs.read_modify_write = cycles(lines.read_modify_write);
     costs.memory = cycles(lines.memory);
     (costs.near, costs.far) = (cycles(lines.transfer), cycles(lines.transfer));

@@ -253,7 +253,7 @@ fn a_group_that_two_threads_use_alike_stays_shared() {
     });
 }
 
-/// Calls of another thread wait for the core whose home the group is. Where they are many, the group is shared again, and calls
+/// Calls of another thread wait for the core where the group is at home. Where they are many, the group is shared again, and calls
 /// run where they are made.
 #[test]
 fn a_group_is_shared_where_other_threads_use_it() {
@@ -298,7 +298,7 @@ fn a_change_that_made_things_worse_is_undone_and_not_repeated_at_once() {
     });
 }
 
-/// Two connections at home at core 0, which never sleeps. Returns the one whose group moves to core 1, which sleeps, and the other.
+/// Two connections at home at core 0, which never sleeps. The group of one moves to core 1, which sleeps. Returns that one, and the other.
 fn overloaded(machine: &mut Machine) -> (Peer, Peer, Arc<Bell>) {
     let (mut one, mut two) = (machine.connect(0, 1), machine.connect(0, 2));
     machine.poll(1);

@@ -3,7 +3,7 @@
 //! Each run is made on one CPU and on several, alternately, on the machine ([`measured`](super::measured)); and once on the
 //! model. The figure that counts is the ratio of the two, because that is what the simulator is asked for; the rate on one
 //! CPU is printed too.
-//! Runs whose threads sleep and wake each other are flagged: a real scheduler's choices are not in the model.
+//! Runs in which threads sleep and wake each other are flagged: a real scheduler's choices are not in the model.
 
 use stack::Architecture;
 use sync::LockKind;

@@ -7,7 +7,7 @@
 //! thread. *At home* at one receive thread, which owns it all the time and needs neither a lock nor a read-modify-write to use
 //! it; all others queue for it.
 //!
-//! A group starts shared. Its place is one word. A receive thread takes over the groups whose home it is, and gives up the others, in its
+//! A group starts shared. Its place is one word. A receive thread takes over the groups that are at home there, and gives up the others, in its
 //! tick alone; so a change of the word needs no agreement, and what is queued meanwhile is run by the thread that gives up, or by
 //! the next that owns the group.
 //!

@@ -1,5 +1,5 @@
 //! `connp-t:lwkt`: protocol threads as light-weight kernel threads (DragonFly BSD; the open question of Willmann, Rixner, Cox
-//! 2006, whose protocol threads were threads of a kernel that switches slowly between them).
+//! 2006: there, protocol threads were threads of a kernel that switches slowly between them).
 //!
 //! A core is one thread of the kernel: a receive thread. It owns the cell of the flows that its queues receive, as under
 //! [`shared_nothing`](super::shared_nothing), and has two stacks. On its own it runs the driver and the application; on the
@@ -227,7 +227,7 @@ impl<P: Platform> LwktCore<P> {
         }
     }
 
-    /// Runs what is queued: until it is empty, the bound is reached, or the core's own caller, whose call is lent, has its
+    /// Runs what is queued: until it is empty, the bound is reached, or the core's own caller, which has lent its call, has the
     /// answer.
     fn round(&self, shared: &Shared<P>, mut suspender: Option<&mut Suspender<'_, Cell<P>>>) {
         let (mut rest, now) = (ROUND, self.queue(|queue| queue.now).unwrap_or_else(|| shared.clock().now()));

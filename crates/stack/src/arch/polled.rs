@@ -191,13 +191,13 @@ impl<P: Platform, D: Domain<P>> PolledCell<P, D> {
         }
         self.give_up(hub, D::BUDGET);
         if D::SHARED && was_home {
-            // The thread whose home it is now, if there is one; and any other for its timers.
+            // The thread where it is at home now, if there is one; and any other for its timers.
             self.domain.wake();
             self.domain.leave(self.domain.deadline());
         }
     }
 
-    /// The calling thread, whose home it is not, releases the cell. It may run `left` messages before.
+    /// The calling thread, where the cell is not at home, releases it. It may run `left` messages before.
     fn give_up(&self, hub: &Hub<P>, mut left: usize) {
         loop {
             let _ = self.cell.release();
@@ -239,7 +239,7 @@ impl<P: Platform, D: Domain<P>> PolledCell<P, D> {
     fn bind_for_mail(&self, hub: &Hub<P>) -> bool {
         let bound = self.mailbox.has_message() && self.cell.owner().is_none() && self.cell.bind_here().is_ok();
         if bound && D::SHARED {
-            // A message may wake a user who calls, on this thread, and waits for the owner of another cell.
+            // A message may wake a user's code on this thread, which calls and waits for the owner of another cell.
             owned_cells::own(&hub.cells);
         }
         bound

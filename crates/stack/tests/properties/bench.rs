@@ -136,7 +136,7 @@ impl Bench {
         Bench::new(ends, NodeConfig::new(arch))
     }
 
-    /// The same, whose connections' holders are counted in this way where the architecture lets that be chosen.
+    /// The same, with the holders of connections counted in this way where the architecture lets that be chosen.
     pub fn that_counts(arch: Architecture, ends: Ends, counting: RefCounting) -> Bench {
         Bench::new(ends, NodeConfig { counting: Some(counting), ..NodeConfig::new(arch) })
     }

@@ -75,7 +75,7 @@ impl Watch for Reads {
 }
 
 /// DragonFly: a synchronous message to one's own port runs at once, because it would never be answered. Here the protocol
-/// thread notifies a user, who reads.
+/// thread notifies a user, and that one reads.
 #[every_arch(only(connp_t_lwkt))]
 fn a_call_by_the_protocol_thread_itself_runs_at_once(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {

@@ -16,7 +16,7 @@ fn arch() -> Architecture {
     Architecture::named("connp-t:lwkt")
 }
 
-/// Ports of the peer whose SYNs the first core receives, and the second one answers.
+/// Ports of the peer: the first core receives their SYNs, and the second one answers.
 fn ports(core: &Core<'_>, ends: Ends) -> Vec<u16> {
     let next = |from: u16| core.port_of(1, ends, from);
     std::iter::successors(Some(next(2000)), |port| Some(next(port + 1))).take(ROUND + REST).collect()

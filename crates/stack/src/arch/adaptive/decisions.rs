@@ -11,7 +11,7 @@ use observe::Time;
 /// Decisions that are kept; older ones are forgotten.
 pub const KEPT: usize = 256;
 
-/// Who uses a flow group.
+/// The threads that may use a flow group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupPlace {
     /// Any thread, in turn: it owns the group for an event, or queues the event for the thread that does.
@@ -50,7 +50,7 @@ const VISIT: u64 = 1;
 const HANDOFF: u64 = 16;
 
 impl WindowCounts {
-    /// The estimated cost of exclusion: nothing for an entry by the thread whose home the group is.
+    /// The estimated cost of exclusion: nothing for an entry by the thread where the group is at home.
     pub fn cost(&self) -> u64 {
         u64::from(self.visits) * VISIT + u64::from(self.handoffs) * HANDOFF
     }
