@@ -84,6 +84,12 @@ pub trait RunningArchitecture<P: Platform>: Send + Sync {
     /// it is large and a move would copy it.
     fn post(&self, ingress: &mut Ingress, now: Time, deferred: &mut DeferredEffects<P>);
 
+    /// Whether an event may be a run ([`Ingress::Run`]): all segments of a flow that directly follow one another in a
+    /// batch, under one entry and one exclusion. Otherwise each segment is an event.
+    fn takes_runs(&self) -> bool {
+        false
+    }
+
     /// Where the receive thread of this driver puts the frames that it receives, for threads of the architecture's own. `None`:
     /// receive threads process them, and post the events.
     fn frame_input(&self, _driver: usize) -> Option<Arc<FrameInput<P>>> {

@@ -243,6 +243,9 @@ pub fn exhausted(reply: &Reply) -> bool {
 pub enum Ingress {
     /// A parsed TCP segment; its flow determines the cell.
     Segment(ArrivingSegment),
+    /// Several of one flow; only where the architecture takes them
+    /// ([`RunningArchitecture::takes_runs`](crate::arch::RunningArchitecture::takes_runs)).
+    Run(ArrivingRun),
     /// A UDP datagram, still with its header.
     Datagram(ArrivingDatagram),
     /// An ICMP error about one of our connections.
@@ -264,12 +267,22 @@ impl Ingress {
     pub fn hash(&self) -> u32 {
         match self {
             Ingress::Segment(segment) => segment.hash,
+            Ingress::Run(run) => run.hash,
             Ingress::Datagram(datagram) => UdpName::home(datagram.tuple.local_port),
             Ingress::IcmpError { error, .. } if error.protocol == wire::protocol::UDP => {
                 UdpName::home(error.tuple.local_port)
             }
             Ingress::IcmpError { hash, .. } => *hash,
             Ingress::TransmitReady(target) | Ingress::Posted(target) => target.hash,
+        }
+    }
+
+    /// The number of packets in it.
+    #[inline]
+    pub fn packets(&self) -> usize {
+        match self {
+            Ingress::Run(run) => run.segments.len(),
+            _ => 1,
         }
     }
 
@@ -285,6 +298,7 @@ impl Ingress {
     pub fn flow_hash(&self) -> Option<u32> {
         match self {
             Ingress::Segment(segment) => Some(segment.hash),
+            Ingress::Run(run) => Some(run.hash),
             _ => None,
         }
     }
@@ -313,6 +327,16 @@ pub struct ArrivingSegment {
     pub hash: u32,
     /// The parsed segment, until it is taken.
     pub segment: Option<tcp::Segment>,
+}
+
+/// TCP segments of one flow that were received directly after one another, on their way to their connection. Their
+/// checksums have been checked.
+#[derive(Default)]
+pub struct ArrivingRun {
+    /// Hash of their flow.
+    pub hash: u32,
+    /// The parsed segments, in the order in which they arrived, until they are taken.
+    pub segments: Vec<Option<tcp::Segment>>,
 }
 
 /// A UDP datagram on its way to its socket.

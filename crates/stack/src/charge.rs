@@ -57,6 +57,14 @@ pub fn event<P: Platform, C, E: TcpEvent>(state: &C, socket: &TcpSocket<P>, even
     }
 }
 
+/// An event has processed this many segments of a run.
+#[inline(always)]
+pub fn segments<P: Platform>(count: usize) {
+    if P::CHARGED {
+        P::work(Step::Event, count);
+    }
+}
+
 /// The work of an event whose parts of the connection are held one after the other. Each hold-set does a part of the work. The
 /// size of a part is not known, so the usual hold-sets get equal parts. The rest is charged with no lock held.
 pub struct EventWork {

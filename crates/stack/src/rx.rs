@@ -14,6 +14,7 @@ mod input;
 mod inspected;
 mod internet;
 mod loopback;
+mod runs;
 mod serve;
 mod sleep;
 
@@ -41,6 +42,7 @@ use crate::gate::Gate;
 use crate::loopback::LoopbackReceiver;
 use crate::shared::Shared;
 use inspected::Inspected;
+use runs::PendingRun;
 use sleep::Idle;
 
 /// The most frames that a driver takes before it runs expired timers: twice the default size of a queue.
@@ -62,6 +64,9 @@ pub(crate) struct RxSource<P: Platform> {
     /// The queue.
     pub queue: Box<dyn RxQueue>,
 }
+
+/// What a segment's way needs of a driver.
+type Around<'a, P> = (&'a Shared<P>, &'a dyn RunningArchitecture<P>, &'a Toeplitz, &'a Counters);
 
 /// A driver's batches from its queues.
 struct DriverBatches {
@@ -112,6 +117,10 @@ pub struct Driver<P: Platform> {
     accepted: LastAccepted,
     /// Empty between polls; kept for its memory.
     vector: Vector,
+    /// Empty between polls; kept for its memory.
+    run: PendingRun,
+    /// See [`StackConfig::runs`](crate::StackConfig::runs).
+    runs: bool,
     /// Empty between polls; kept for its memory.
     deferred: DeferredEffects<P>,
     counters: Arc<Counters>,
@@ -170,6 +179,8 @@ impl<P: Platform> Driver<P> {
             loopback,
             accepted: LastAccepted::default(),
             vector: Vector::new(),
+            run: PendingRun::default(),
+            runs: true,
             deferred: DeferredEffects::default(),
             counters: Arc::new(Counters::new()),
             idle,
@@ -236,6 +247,13 @@ impl<P: Platform> Driver<P> {
     /// [`StackConfig::receive_batch`](crate::StackConfig::receive_batch).
     pub(crate) fn limit_batches(&mut self, most: usize) {
         self.batch = most;
+        self.find_input();
+    }
+
+    /// Whether segments of a flow that follow one another enter the architecture together, if it takes that; see
+    /// [`StackConfig::runs`](crate::StackConfig::runs).
+    pub(crate) fn collect_runs(&mut self, runs: bool) {
+        self.runs = runs;
         self.find_input();
     }
 
@@ -354,10 +372,13 @@ impl<P: Platform> Driver<P> {
                 let input = input.clone();
                 self.share(&input, (interface, &mut vector), now, deferred);
             } else if let Some(interface) = interface {
-                self.unserved = vector.len() as u64;
+                let mut left = vector.len() as u64;
+                self.unserved = left;
                 for frame in vector.drain() {
+                    let followed = frame.followed;
                     self.ingress(interface, frame.ingress(framing), now, deferred);
-                    self.unserved -= 1;
+                    left -= 1;
+                    self.served((left, followed), now, deferred);
                 }
             } else {
                 Counters::count_drops(&self.counters, DropReason::NotForUs, vector.len() as u64);
@@ -372,6 +393,18 @@ impl<P: Platform> Driver<P> {
         deferred.flush(self.shared.links());
         self.announce(deferred);
         taken
+    }
+
+    /// A frame of a vector has been processed, and `left` of that vector have not. Posts the run that it ends.
+    #[inline(always)]
+    fn served(&mut self, (left, followed): (u64, bool), now: Time, deferred: &mut DeferredEffects<P>) {
+        if !self.run.is_empty() {
+            if followed {
+                return;
+            }
+            self.run.post(&*self.active, now, deferred);
+        }
+        self.unserved = left;
     }
 
     /// Wakes the threads of cells that were sent events.
@@ -397,7 +430,8 @@ impl<P: Platform> Driver<P> {
         charge::frame::<P>(&buffer);
         let (view, counters) = (self.shared.links().view(interface), &*self.counters);
         let segment = |datagram| {
-            Self::tcp(&self.shared, &*self.active, &self.rss, counters, (datagram, followed), now, deferred);
+            let around = (&*self.shared, &*self.active, &self.rss, counters);
+            Self::tcp(around, Some(&mut self.run), (datagram, followed), now, deferred);
             None
         };
         match ip::input::ethernet_to(buffer, headers, (view, &mut self.accepted), counters, segment, Some) {
@@ -418,7 +452,8 @@ impl<P: Platform> Driver<P> {
     ) {
         let (view, counters) = (self.shared.links().view(interface), &*self.counters);
         let segment = |datagram| {
-            Self::tcp(&self.shared, &*self.active, &self.rss, counters, (datagram, followed), now, deferred);
+            let around = (&*self.shared, &*self.active, &self.rss, counters);
+            Self::tcp(around, Some(&mut self.run), (datagram, followed), now, deferred);
             None
         };
         if let Some(input) = ip::input::ipv6_to(frame, (view, &mut self.accepted), counters, segment, Some) {
@@ -426,13 +461,11 @@ impl<P: Platform> Driver<P> {
         }
     }
 
-    /// Parses a segment, classifies it and posts it.
+    /// Parses a segment, classifies it and posts it, or adds it to `run`.
     #[inline(always)]
     fn tcp(
-        shared: &Shared<P>,
-        active: &dyn RunningArchitecture<P>,
-        rss: &Toeplitz,
-        counters: &Counters,
+        (shared, active, rss, counters): Around<'_, P>,
+        run: Option<&mut PendingRun>,
         (datagram, followed): (ip::Datagram, bool),
         now: Time,
         deferred: &mut DeferredEffects<P>,
@@ -452,6 +485,12 @@ impl<P: Platform> Driver<P> {
             && verify == Verify::Now
             && let Some(header) = tcp::Segment::timestamped_header(local, remote, &buf)
         {
+            if let Some(run) = run
+                && run.takes(followed)
+            {
+                let segment = tcp::Segment::of_timestamped(local, remote, &header, buf, followed);
+                return run.push(known.unwrap_or_else(|| rss.hash_tcp(&segment.tuple)), segment);
+            }
             // Built in one expression, as below.
             let mut ingress = Ingress::Segment(ArrivingSegment {
                 hash: known.unwrap_or_default(),
@@ -460,7 +499,19 @@ impl<P: Platform> Driver<P> {
             if known.is_none() {
                 ingress.rehash(rss);
             }
-            return active.post(&mut ingress, now, deferred);
+            active.post(&mut ingress, now, deferred);
+            // Dropped here: the other kinds of events would make it a call.
+            if let Ingress::Segment(ArrivingSegment { segment, .. }) = &mut ingress {
+                *segment = None;
+                std::mem::forget(ingress);
+            }
+            return;
+        }
+        // It may be of the same flow.
+        if let Some(run) = run
+            && !run.is_empty()
+        {
+            run.post(active, now, deferred);
         }
         let checked = match tcp::Segment::check(local, remote, &mut buf, verify) {
             Ok(checked) => checked,

@@ -72,6 +72,10 @@ pub struct StackConfig<P: Platform> {
     /// The most frames that a driver takes from a queue before it performs their deferred effects, above all wake-ups: 1 to
     /// 64. With 1 each segment wakes its user, as in the systems of the papers.
     pub receive_batch: usize,
+    /// Whether segments of one connection that directly follow one another in a batch enter the architecture together,
+    /// if it can take them so: one entry, one exclusion and one event for all of them. Without, each segment is an entry, an
+    /// exclusion and an event, as in the systems of the papers. The effects of the segments are the same.
+    pub runs: bool,
     /// How receive queues are divided among drivers.
     pub drivers: DriverLayout,
     /// Whether an active open from any port prefers a port whose flow is received by a queue that the calling thread
@@ -97,6 +101,7 @@ impl<P: Platform> StackConfig<P> {
             seed: None,
             resets_per_second: 1000,
             receive_batch: path::VECTOR_LEN,
+            runs: true,
             drivers: DriverLayout::default(),
             homing: true,
             contain: false,

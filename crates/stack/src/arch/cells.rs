@@ -29,7 +29,7 @@ use super::own_threads::OwnThreads;
 use super::owned_cells::{self, OwnedCells, Waits};
 use super::{NotAtRest, RunningArchitecture};
 use crate::call::{self, Call, ControlRequest, Ingress, OpenRefused, OpenRequest, Reply};
-use crate::connections::{Arrivals, Calls, Datagrams, Upkeep};
+use crate::connections::{Calls, Datagrams, Upkeep};
 use crate::deferred::{DeferredEffects, LazyEffects, OwedEffects};
 use crate::flow::{self, Key, Target, UdpName};
 use crate::handoff::{CellMessage, Interrupt, ReplySender, ReplySlot, TableJob};
@@ -68,6 +68,9 @@ pub trait Exclusion<P: Platform>: Send + Sync + 'static {
     /// A thread in a cell could enter another one, or would wait for ever for its own: calls by handlers are looked for and
     /// refused. Otherwise [`Exclusion::enter`] refuses them.
     const NESTS: bool = true;
+
+    /// See [`RunningArchitecture::takes_runs`].
+    const RUNS: bool = false;
 
     /// Its threads serve channels ([`crate::socket::channel`]).
     const CHANNELS: bool = false;
@@ -300,8 +303,9 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
     fn hand_over(&self, index: usize, ingress: &mut Ingress, deferred: &mut DeferredEffects<P>) {
         let CellsInner { hub, cells, .. } = &*self.inner;
         deferred.announce(index);
+        let packets = ingress.packets() as u64;
         if cells[index].send(hub, CellMessage::Ingress(std::mem::take(ingress)), false).is_err() {
-            hub.shared.counters.count_drop(DropReason::InputQueueFull);
+            Counters::count_drops(&hub.shared.counters, DropReason::InputQueueFull, packets);
         }
     }
 
@@ -399,10 +403,14 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
     fn post(&self, ingress: &mut Ingress, now: Time, deferred: &mut DeferredEffects<P>) {
         let index = self.index(|| ingress.hash());
         let cell = &self.inner.cells[index];
-        if !cell.takes_arrivals() || cell.enter(&self.inner.hub, |cell| cell.ingress(ingress, now, deferred)).is_none()
+        if !cell.takes_arrivals() || cell.enter(&self.inner.hub, |cell| cell.arrival(ingress, now, deferred)).is_none()
         {
             self.hand_over(index, ingress, deferred);
         }
+    }
+
+    fn takes_runs(&self) -> bool {
+        E::RUNS
     }
 
     fn end_of_batch(&self, deferred: &mut DeferredEffects<P>) {

@@ -109,6 +109,8 @@ impl<P: Platform> Group<P> {
 }
 
 impl<P: Platform> Exclusion<P> for Group<P> {
+    const RUNS: bool = true;
+
     #[inline(always)]
     fn enter<R>(&self, hub: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
         let mut cell = self.cell.lock();

@@ -16,7 +16,7 @@ use sync::{Atomic, Condvar, Lock, LockClass, LockKind, Ordering, Parker, Platfor
 
 use crate::call::{ArrivingSegment, Ingress, Reply};
 use crate::charge;
-use crate::connections::{Arrivals, Datagrams, Upkeep};
+use crate::connections::{Datagrams, Upkeep};
 use crate::deferred::DeferredEffects;
 use crate::handoff::{CellMessage, PendingReply};
 use crate::place::Cell;
@@ -29,7 +29,7 @@ impl<P: Platform> CellMessage<P> {
                 if let Ingress::Segment(ArrivingSegment { hash, segment: Some(segment) }) = &ingress {
                     cell.touch_flow(&segment.tuple, *hash);
                 }
-                cell.ingress(&mut ingress, now, deferred);
+                cell.arrival(&mut ingress, now, deferred);
                 return None;
             }
             CellMessage::Call(target, mut call, asker) => {

@@ -37,7 +37,7 @@ pub trait Arrivals: Place {
     #[inline(never)]
     fn slow_path(&mut self, ingress: Ingress, now: Time, deferred: &mut DeferredEffects<Self::Platform>) {
         match ingress {
-            Ingress::Segment(_) => debug_assert!(false, "a segment does not come this way"),
+            Ingress::Segment(_) | Ingress::Run(_) => debug_assert!(false, "segments do not come this way"),
             Ingress::Datagram(datagram) => self.datagram(datagram, deferred),
             Ingress::IcmpError { error, hash } => self.icmp_error(&error, hash, now, deferred),
             Ingress::Posted(target) => {

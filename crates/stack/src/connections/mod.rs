@@ -20,6 +20,7 @@ mod calls;
 mod datagrams;
 mod events;
 mod handlers;
+mod runs;
 mod upkeep;
 
 pub use arrivals::Arrivals;

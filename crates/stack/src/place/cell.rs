@@ -84,6 +84,12 @@ impl<P: Platform> Cell<P> {
         [self.wheel.next_deadline(), half_open].into_iter().flatten().min()
     }
 
+    /// Whether the connection in `slot` has a handler.
+    #[inline(always)]
+    pub fn is_handled(&mut self, slot: u32) -> bool {
+        self.directory.connections.at(slot).is_some_and(|connection| connection.socket.ready.is_handled())
+    }
+
     /// The same in nanoseconds; `u64::MAX` when nothing is armed. Two loads.
     #[inline]
     pub fn deadline_nanos(&self) -> u64 {

@@ -63,6 +63,7 @@ impl<P: Platform> Driver<P> {
             _ => self.batch,
         });
         self.input = self.active.frame_input(self.index);
+        self.run.enable(self.runs && self.active.takes_runs());
         let Some(input) = &self.input else { return };
         input.carry_by(|| {
             let (shared, slot, rss) = (self.shared.clone(), Arc::downgrade(&self.slot), self.rss.clone());
@@ -101,7 +102,7 @@ impl<P: Platform> Driver<P> {
             if let Some(ArrivedFrame { interface, input, now, .. }) = taken.frame.take() {
                 self.unserved = 1;
                 self.ingress(interface, input, now, deferred);
-                self.unserved = 0;
+                self.served((0, false), now, deferred);
             }
         }
     }

@@ -31,7 +31,8 @@ impl<P: Platform> Driver<P> {
     ) {
         match input {
             Input::Tcp(datagram) => {
-                Self::tcp(&self.shared, &*self.active, &self.rss, &self.counters, (datagram, followed), now, deferred);
+                let around = (&*self.shared, &*self.active, &self.rss, &*self.counters);
+                Self::tcp(around, Some(&mut self.run), (datagram, followed), now, deferred);
             }
             Input::Udp(datagram) => self.packets().udp(datagram, now, deferred),
             Input::Drop(reason) => self.counters.count_drop(reason),

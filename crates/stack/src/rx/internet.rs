@@ -58,7 +58,8 @@ impl<P: Platform> PacketReceiver<'_, P> {
             match input {
                 Input::Tcp(datagram) => {
                     let PacketReceiver { shared, active, rss, counters, .. } = *self;
-                    return Driver::tcp(shared, active, rss, counters, (datagram, followed), now, deferred);
+                    let around = (&**shared, active, rss, counters);
+                    return Driver::tcp(around, None, (datagram, followed), now, deferred);
                 }
                 Input::Udp(datagram) => return self.udp(datagram, now, deferred),
                 input => next = self.use_tables(interface, input, now, deferred),

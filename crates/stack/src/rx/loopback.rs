@@ -29,10 +29,12 @@ impl<P: Platform> Driver<P> {
         }
         taken.frames += count;
         taken.full |= count == vector.most();
-        self.unserved = count as u64;
+        let mut left = count as u64;
+        self.unserved = left;
         for Frame { buffer, followed, .. } in vector.drain() {
             self.looped(buffer, followed, taken.now, deferred);
-            self.unserved -= 1;
+            left -= 1;
+            self.served((left, followed), taken.now, deferred);
         }
         self.vector = vector;
     }

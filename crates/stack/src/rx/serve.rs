@@ -77,6 +77,7 @@ impl<P: Platform> Driver<P> {
         };
         self.shared.failures.note(panic, scope.clone(), &self.shared.counters);
         Counters::count_drops(&self.counters, DropReason::ReceiverPanicked, std::mem::take(&mut self.unserved));
+        self.run.clear();
         // The effects of the events before it must still be performed.
         let rest = attempt(|| {
             self.shared.failures.notify_pending();

@@ -158,8 +158,8 @@ impl<P: Platform> Stack<P> {
         config.tcp.memory = config.tcp.memory.or_else(|| P::memory().map(MemoryLimits::of_machine));
         let workers = config.cpus.max(1);
         let (clock, lock_kind, tcp, layout) = (config.clock, config.lock_kind, config.tcp, config.drivers);
-        let (resets_per_second, receive_batch, contain) =
-            (config.resets_per_second, config.receive_batch, config.contain);
+        let (resets_per_second, contain) = (config.resets_per_second, config.contain);
+        let (receive_batch, runs) = (config.receive_batch, config.runs);
         let settings = Settings {
             clock,
             secrets,
@@ -193,6 +193,7 @@ impl<P: Platform> Stack<P> {
                 let Core { shared, running, rss, .. } = &*stack.core;
                 let mut driver = Driver::new(shared, running, rss, index, queues);
                 driver.limit_batches(receive_batch);
+                driver.collect_runs(runs);
                 driver
             })
             .collect();

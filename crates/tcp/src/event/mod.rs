@@ -38,7 +38,7 @@ pub use receive::{
 };
 pub use reclaim::Reclaim;
 pub use route_changed::RouteChanged;
-pub use segment_arrives::{Disposition, SegmentArrives};
+pub use segment_arrives::{Disposition, RunArrives, SegmentArrives};
 pub use send::{Chunks, Send, SendMore, SendRecord, SendUrgent, Sent};
 pub use set_option::{SetOption, SocketOption};
 pub use status::{RecoveryState, Status, StatusReport, Traffic};

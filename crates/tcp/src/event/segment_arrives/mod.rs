@@ -10,6 +10,7 @@
 //! | fifth: ACK | `acknowledgement`; `disorder` for loss detection |
 //! | sixth: URG | `urgent` in `otherwise` |
 //! | seventh: data | `data` |
+//! | several predicted segments as one event | `run` |
 //! | the usual segments of a handshake and of a close, all at once | `transitions` |
 //!
 //! The steps are taken in the RFC's order for every combination of control bits; no combination is rejected before
@@ -26,6 +27,7 @@ pub(crate) mod fast_path;
 mod otherwise;
 mod our_syn;
 mod predicted;
+mod run;
 pub(crate) mod sequence;
 mod syn_sent;
 mod transitions;
@@ -42,6 +44,7 @@ use crate::state::State;
 
 pub use answers::Disposition;
 pub(crate) use otherwise::take_data;
+pub use run::RunArrives;
 
 /// A segment of this connection has arrived. It is consumed in place, piece by piece: a segment is the largest value
 /// that passes through the stack, and moving it costs as much as a step of processing it.
