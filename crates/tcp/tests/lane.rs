@@ -196,6 +196,12 @@ struct Kind {
 
 /// Gives one end these segments; returns what it sent and its state after each, and how many were data in order.
 fn given(arrivals: &[Arrival], kind: Kind, lane: bool) -> (Vec<(Vec<String>, u64)>, u64) {
+    given_by(&arrivals.chunks(1).map(<[Arrival]>::to_vec).collect::<Vec<_>>(), kind, lane, false)
+}
+
+/// The same for segments of which several arrive directly after one another, as runs or one by one. The user acts after
+/// the last of them.
+fn given_by(batches: &[Vec<Arrival>], kind: Kind, lane: bool, runs: bool) -> (Vec<(Vec<String>, u64)>, u64) {
     let Kind { settings, deaf, ecn, passive } = kind;
     let mut setup = setup(false);
     (setup.config.fast_lane, setup.options.no_delay) = (lane, true);
@@ -221,28 +227,39 @@ fn given(arrivals: &[Arrival], kind: Kind, lane: bool) -> (Vec<(Vec<String>, u64
     }
     let (mut next, mut latest, mut written) = (1u32, 7u32, 0usize);
     let (mut ended, mut peer_ended) = (false, false);
-    for arrival in arrivals {
-        let ack = match arrival.ack {
-            ALL => 1 + written as u32,
-            FIN_TOO => 1 + written as u32 + u32::from(ended),
-            ack => (1 + ack.min(written + 3) as u32).wrapping_sub(2),
-        };
-        let (seq, value) = (next.wrapping_add_signed(arrival.seq), arrival.ts.map(|ts| latest.wrapping_add_signed(ts)));
-        let mut segment = peer(arrival.flags).seq(seq).ack(ack).len(arrival.len).win(arrival.window);
-        segment = segment.marked(arrival.mark);
-        if let Some(value) = value {
-            (segment, latest) = (segment.ts(value, 1000), if arrival.ts > Some(0) { value } else { latest });
+    for batch in batches {
+        let (Some(arrival), mut segments) = (batch.last(), Vec::new()) else { continue };
+        for (at, arrival) in batch.iter().enumerate() {
+            let ack = match arrival.ack {
+                ALL => 1 + written as u32,
+                FIN_TOO => 1 + written as u32 + u32::from(ended),
+                ack => (1 + ack.min(written + 3) as u32).wrapping_sub(2),
+            };
+            let (seq, value) =
+                (next.wrapping_add_signed(arrival.seq), arrival.ts.map(|ts| latest.wrapping_add_signed(ts)));
+            let mut segment = peer(arrival.flags).seq(seq).ack(ack).len(arrival.len).win(arrival.window);
+            segment = segment.marked(arrival.mark);
+            if let Some(value) = value {
+                (segment, latest) = (segment.ts(value, 1000), if arrival.ts > Some(0) { value } else { latest });
+            }
+            let followed = batch.get(at + 1).is_some_and(|next| next.len > 0);
+            segments.push(Some(t.segment_followed_by(&segment, followed)));
+            if arrival.seq == 0 && matches!(arrival.flags, "." | "P.") {
+                next = next.wrapping_add(arrival.len as u32);
+            }
+            if arrival.seq == 0 && arrival.flags == "F." && !peer_ended {
+                (next, peer_ended) = (next.wrapping_add(arrival.len as u32 + 1), true);
+            }
         }
-        t.inject(segment);
+        if let ([segment], true) = (&mut segments[..], t.us.driver.is_none()) {
+            // Of a listener, which has no connection yet.
+            t.us.segment_arrives(segment.take().expect("it is there"), t.now);
+        } else {
+            t.us.arrive_together(segments, runs, t.now);
+        }
         if t.us.driver.is_none() {
             seen.push((t.take(), state_of(&t.us)));
             break;
-        }
-        if arrival.seq == 0 && matches!(arrival.flags, "." | "P.") {
-            next = next.wrapping_add(arrival.len as u32);
-        }
-        if arrival.seq == 0 && arrival.flags == "F." && !peer_ended {
-            (next, peer_ended) = (next.wrapping_add(arrival.len as u32 + 1), true);
         }
         written += t.us.try_send(&data(written as u64, arrival.write), t.now).unwrap_or(0);
         if arrival.reads {
@@ -369,6 +386,65 @@ proptest! {
         let (with, without) = (given(&arrivals, kind, true).0, given(&arrivals, kind, false).0);
         for (step, (a, b)) in with.iter().zip(&without).enumerate() {
             prop_assert_eq!(a, b, "after segment {}", step);
+        }
+        prop_assert_eq!(with.len(), without.len());
+    }
+}
+
+/// A run takes what [`arrival`] makes mostly, and what ends it arrives alone. Credit, time and the user's calls between
+/// its segments are the only differences from arrivals one by one, and nobody can see them.
+#[test]
+fn a_run_is_one_event_until_something_must_be_done_first() {
+    let plain = Arrival {
+        flags: ".",
+        seq: 0,
+        ack: ALL,
+        ts: Some(0),
+        len: 100,
+        window: 60_000,
+        mark: 0,
+        write: 0,
+        reads: false,
+        ends: false,
+        pause: 1,
+    };
+    let taken = |arrivals: &[&Arrival]| {
+        let mut t = Script::connected(setup(false), |syn| syn.sack_permitted().scale(7).ts(7, 1000));
+        // The first data of a connection is not predicted.
+        t.inject(peer(".").len(100).ts(7, 1000));
+        t.pass(ms(300));
+        let (mut next, before) = (101, t.us.count(Counter::FastPathIn));
+        let mut segments: Vec<Option<tcp::Segment>> = Vec::new();
+        for arrival in arrivals {
+            let segment = peer(arrival.flags).seq(next + arrival.seq as u32).len(arrival.len).ts(7, 1000);
+            segments.push(Some(t.segment_followed_by(&segment, true)));
+            next += arrival.len as u32;
+        }
+        let taken = t.run(tcp::RunArrives(&mut segments));
+        (taken, t.us.count(Counter::FastPathIn) - before)
+    };
+    assert_eq!(taken(&[&plain; 20]), (20, 20));
+    let late = Arrival { seq: 50, ..plain.clone() };
+    assert_eq!(taken(&[&plain, &plain, &late, &plain]), (2, 2), "the third leaves a hole");
+    let last = Arrival { flags: "F.", ..plain.clone() };
+    assert_eq!(taken(&[&plain, &last, &plain]), (1, 1), "the second ends the stream");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 384, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Any few segments that arrive together, as a run and one by one.
+    #[test]
+    fn no_segment_tells_the_run(
+        batches in prop::collection::vec(prop::collection::vec(arrival(), 1..12), 1..8),
+        kind in kind(),
+    ) {
+        // The first completes a listener's handshake, or does not.
+        let first = batches[0][..1].to_vec();
+        let batches = [vec![first], batches].concat();
+        let (with, without) = (given_by(&batches, kind, true, true).0, given_by(&batches, kind, true, false).0);
+        for (step, (a, b)) in with.iter().zip(&without).enumerate() {
+            prop_assert_eq!(a, b, "after batch {}", step);
         }
         prop_assert_eq!(with.len(), without.len());
     }

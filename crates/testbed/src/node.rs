@@ -47,6 +47,8 @@ pub struct NodeConfig {
     pub lock_kind: Option<LockKind>,
     /// See [`StackConfig::counting`].
     pub counting: Option<RefCounting>,
+    /// See [`StackConfig::runs`].
+    pub runs: bool,
     /// A wrapper around the stack's port.
     pub around: fn(Box<dyn Device>) -> Box<dyn Device>,
 }
@@ -68,6 +70,7 @@ impl NodeConfig {
             ring_frames: 512,
             lock_kind: None,
             counting: None,
+            runs: true,
             around: |port| port,
         }
     }
@@ -106,6 +109,7 @@ impl<P: Platform> Node<P> {
         config.seed = Some(terms.seed);
         config.lock_kind = terms.lock_kind.unwrap_or(config.lock_kind);
         config.counting = terms.counting;
+        config.runs = terms.runs;
         let (addresses, addressing) = (terms.addresses, terms.addressing);
         let interface = InterfaceConfig {
             device: wrap((terms.around)(Box::new(near))),

@@ -7,8 +7,8 @@ use pktbuf::{Chunk, PktBuf};
 use tcp::config::WindowRule;
 use tcp::{
     Config, Disposition, Error, HalfOpen, Isn, ListenParams, OpenParams, Outbox, Pcb, Progress, Readiness, Receive,
-    Scarcity, Segment, SegmentArrives, Send, State, Status, StatusReport, TableChange, TcpEvent, Timeouts, Verify,
-    listen,
+    RunArrives, Scarcity, Segment, SegmentArrives, Send, State, Status, StatusReport, TableChange, TcpEvent, Timeouts,
+    Verify, listen,
 };
 use wire::{FourTuple, SeqNumber};
 
@@ -232,6 +232,21 @@ impl Endpoint {
         let (local, remote) = (self.setup.tuple.local_addr, self.setup.tuple.remote_addr);
         let segment = Segment::parse(local, remote, segment, Verify::Now).expect("a good segment");
         self.segment_arrives(segment, now);
+    }
+
+    /// Segments arrive directly after one another: as runs, each followed by the segment that ends it, or one by one.
+    pub fn arrive_together(&mut self, mut segments: Vec<Option<Segment>>, runs: bool, now: Time) {
+        let mut rest = &mut segments[..];
+        while !rest.is_empty() && self.driver.is_some() && !self.removed {
+            let taken = if runs { self.run(RunArrives(rest), now) } else { 0 };
+            if taken > 0 {
+                self.last = Some(Disposition::Done);
+                rest = &mut rest[taken..];
+            } else if let Some((next, behind)) = core::mem::take(&mut rest).split_first_mut() {
+                self.segment_arrives(next.take().expect("it has not arrived yet"), now);
+                rest = behind;
+            }
+        }
     }
 
     pub fn segment_arrives(&mut self, segment: Segment, now: Time) {

@@ -183,6 +183,13 @@ impl Script {
         tcp::Segment::parse(tuple.local_addr, tuple.remote_addr, buf, tcp::Verify::Now).expect("a good segment")
     }
 
+    /// The same; `followed` as in the segment.
+    pub fn segment_followed_by(&self, peer: &Peer, followed: bool) -> tcp::Segment {
+        let mut segment = self.segment(peer);
+        segment.followed = followed;
+        segment
+    }
+
     fn build(&self, peer: &Peer, tuple: FourTuple) -> PktBuf {
         let iss = self.us.setup.iss;
         let mut options = peer.options;
