@@ -94,6 +94,10 @@ struct Common {
     /// over the threads, as in the benchmark's paper, and another thread receives most of them
     #[arg(long)]
     affinity: bool,
+    /// Process each segment by itself: one entry, one lock and one event for each, as in the systems of the papers. Without
+    /// this option, segments of a connection that arrive together are processed together where the architecture can
+    #[arg(long)]
+    no_runs: bool,
     /// Faults of the memory link, such as "loss 0.1% delay 5ms" (docs/faults.md); the kernel is not measured then
     #[arg(long, value_name = "PLAN", long_help = crate::network::fault_help())]
     fault: Option<FaultPlan>,
@@ -154,6 +158,7 @@ impl Common {
         options.mtu = self.mtu as usize;
         options.offload = self.offload;
         options.affinity = self.affinity;
+        options.runs = !self.no_runs;
         options.fault.clone_from(&self.fault);
         options.ipv6 = self.ipv6;
         options.kernel = !self.no_kernel && self.fault.is_none() && !self.ipv6;

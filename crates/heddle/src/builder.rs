@@ -388,6 +388,14 @@ impl Builder {
         self
     }
 
+    /// Whether segments of one connection that arrive directly after one another are processed together (the default), if
+    /// the architecture can do that: one entry into it, one lock and one event for all of them; or one of each for every
+    /// segment, as in the systems of the papers. The segments have the same effects.
+    pub fn runs(mut self, runs: bool) -> Self {
+        self.config.runs = runs;
+        self
+    }
+
     /// Makes the stack deterministic: two stacks with the same seed that receive the same frames send the same frames.
     /// For tests.
     pub fn seed(mut self, seed: u64) -> Self {

@@ -54,6 +54,8 @@ pub struct Options {
     pub offload: bool,
     /// Whether a connection is used by the thread whose queue receives it.
     pub affinity: bool,
+    /// Whether segments that follow one another enter the architecture together; see [`heddle::Builder::runs`].
+    pub runs: bool,
     /// Faults of the memory link; the kernel's loopback has none and is left out then.
     pub fault: Option<FaultPlan>,
     /// How payload is passed to the stack, and to the kernel.
@@ -83,6 +85,7 @@ impl Options {
             ipv6: false,
             offload: false,
             affinity: false,
+            runs: true,
             fault: None,
             send: SendMode::Shared,
             kernel: true,
@@ -117,6 +120,7 @@ impl Options {
             send: self.send,
             offload: self.offload,
             affinity: self.affinity,
+            runs: self.runs,
             fault: self.fault.clone(),
             ..Params::new(arch)
         }
@@ -189,6 +193,7 @@ impl Options {
             "ipv6": self.ipv6,
             "segmentation_offload": self.offload,
             "affinity": self.affinity,
+            "runs": self.runs,
             "fault": self.fault.as_ref().map(FaultPlan::to_string),
             "checksums": "computed and verified in software",
             "send": match self.send { SendMode::Shared => "zero-copy", SendMode::Write => "copied" },

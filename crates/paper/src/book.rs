@@ -162,7 +162,7 @@ mod tests {
             assert!(page.contains(&format!("id=\"{}\"", claim.id)), "{}", claim.id);
         }
         for text in [
-            "runs=off",
+            "--no-runs",
             "A model of four cores",
             "fitted",
             "held out",

@@ -155,7 +155,7 @@ fn params(point: &Point) -> Result<Params, String> {
     let arch = point.arch.parse().map_err(|error| format!("{error}"))?;
     let lock = point.lock.parse().map_err(|error| format!("{error}"))?;
     let (connections, threads, send) = (point.connections, point.cpus, SendMode::Shared);
-    Ok(Params { lock, connections, threads, send, buffer: Some(BUFFER), ..Params::new(arch) })
+    Ok(Params { lock, connections, threads, send, buffer: Some(BUFFER), runs: false, ..Params::new(arch) })
 }
 
 fn fill(sample: &mut Sample, slice: &Slice) {

@@ -73,6 +73,8 @@ pub struct Params {
     pub ring: usize,
     /// Whether a connection is used by the thread whose queue receives it. Ignored by the connection-rate workload.
     pub affinity: bool,
+    /// Whether segments that follow one another enter the architecture together; see [`heddle::Builder::runs`].
+    pub runs: bool,
     /// Faults of the link, as seen by the clients; `None`: none.
     pub fault: Option<FaultPlan>,
 }
@@ -96,6 +98,7 @@ impl Params {
             offload: false,
             ring: 256,
             affinity: false,
+            runs: true,
             fault: None,
         }
     }

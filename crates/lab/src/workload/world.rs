@@ -63,7 +63,7 @@ impl World {
             let builder =
                 Stack::builder().interface(interface).architecture(params.arch).lock(params.lock).cpus(threads);
             // Without affinity, ports spread evenly, as in the papers; with it, `next_source` chooses each port.
-            let builder = builder.tcp(tcp_config(params)).homing(false);
+            let builder = builder.tcp(tcp_config(params)).homing(false).runs(params.runs);
             builder.stoppable_clock(clock.clone()).build_polled().map_err(io::Error::other)
         };
         let addresses = params.connections.div_ceil(PER_ADDRESS).clamp(1, 200);

@@ -141,6 +141,7 @@ impl Messages {
         if self.kernel == Kernel::OfThePaper {
             config.lock_kind = self.preset.habits.lock_kind;
             config.receive_batch = self.preset.habits.receive_batch;
+            config.runs = false;
         }
         config.lock_kind = self.lock_kind.unwrap_or(config.lock_kind);
         let size = (WINDOW * MESSAGE) as u32;

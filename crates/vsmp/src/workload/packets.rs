@@ -300,7 +300,7 @@ impl Packets {
             ReferenceCounts::Locked => RefCounting::Locked(self.kind()),
         });
         // The threads of the run are the workers, as in the paper.
-        (config.own_threads, config.homing, config.receive_batch) = (false, false, 1);
+        (config.own_threads, config.homing, config.receive_batch, config.runs) = (false, false, 1, false);
         let size = BufferSizes { min: BUFFER, initial: BUFFER, max: BUFFER };
         (config.tcp.send_buffer, config.tcp.receive_buffer) = (size, size);
         config.tcp.send_accounting = SendAccounting::Bytes;

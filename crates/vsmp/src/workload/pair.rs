@@ -176,6 +176,8 @@ impl Pair {
         // connections in it: it polls both stacks, and a thread that waits for an answer in one stack does not read
         // messages of the other.
         config.homing = self.arch.properties().polling_thread_owns;
+        // The work of a segment is charged alike wherever it is, so it must cost alike.
+        config.runs = false;
         let size = 256 << 10;
         config.tcp.send_buffer = BufferSizes { min: size, initial: size, max: size };
         config.tcp.receive_buffer = BufferSizes { min: size, initial: size, max: size };

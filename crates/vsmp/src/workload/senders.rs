@@ -198,6 +198,7 @@ impl Senders {
             config.lock_kind = habits.lock_kind;
             // A single thread wakes no other, so small batches have no benefit.
             config.receive_batch = if self.alone() { config.receive_batch } else { habits.receive_batch };
+            config.runs = false;
             config.tcp.send_accounting = SendAccounting::Bytes;
             config.tcp.send_low_water = habits.low_water;
         }
