@@ -53,13 +53,13 @@ impl Leftover {
         self.inner.as_mut().map(|rest| std::mem::take(&mut rest.buffers)).unwrap_or_default()
     }
 
-    /// Keeps the last `bytes` of these buffers, which were not read; there are no others. `window_clamped`: the
-    /// connection requested to be notified when they have been read.
+    /// Keeps `buffer`, which was not read; there are no others. `window_clamped`: the connection requested to be notified
+    /// when it has been read.
     #[cold]
-    pub(crate) fn keep(&mut self, buffers: impl IntoIterator<Item = PktBuf>, bytes: usize, window_clamped: bool) {
+    pub(crate) fn keep(&mut self, buffer: PktBuf, window_clamped: bool) {
         let rest = self.inner.get_or_insert_default();
-        rest.keep(buffers, bytes);
-        rest.counted = if window_clamped { bytes } else { 0 };
+        rest.counted = if window_clamped { buffer.len() } else { 0 };
+        rest.buffers.push_back(buffer);
     }
 
     /// Stores what the connection returned to a receive of `max` bytes.
@@ -120,22 +120,6 @@ impl Rest {
     /// Records that `bytes` were read.
     fn consumed(&mut self, bytes: usize) {
         self.mark = self.mark.and_then(|before| before.checked_sub(bytes));
-    }
-
-    fn keep(&mut self, buffers: impl IntoIterator<Item = PktBuf>, bytes: usize) {
-        self.buffers.extend(buffers);
-        let mut read = self.bytes() - bytes;
-        while read > 0
-            && let Some(front) = self.buffers.front_mut()
-        {
-            let count = front.len().min(read);
-            read -= count;
-            if count == front.len() {
-                self.buffers.pop_front();
-            } else {
-                front.pull_front(count);
-            }
-        }
     }
 
     fn refill(&mut self, received: tcp::Received, max: usize) {

@@ -86,7 +86,12 @@ fn transmit_all<P: Platform>(
     (flow, link): (&Flow, &LinkHeader),
 ) {
     segments.iter_mut().for_each(|segment| headers(segment, flow, link));
-    emitter.transmit(port, flow.hash, segments.drain(..));
+    if segments.spilled() {
+        // As a `Vec` they are moved to the device's queue as one piece of memory.
+        emitter.transmit(port, flow.hash, std::mem::take(segments).into_vec());
+    } else {
+        emitter.transmit(port, flow.hash, segments.drain(..));
+    }
 }
 
 /// The transmit path of a stack: its links, the routes over them, the neighbours on them, and the rate limits on errors

@@ -209,6 +209,8 @@ fn burst(
     now: Time,
 ) -> Made {
     let (mss, mut unsent) = (u32::from(sw.mss), rq.len - sw.flight());
+    // All at once, where they exceed the room that an outbox has of its own.
+    out.segments.reserve((unsent.min(usable) / mss).min(out.credit) as usize);
     while unsent > 0 {
         let len = unsent.min(mss);
         // Of a partial segment Nagle's rule and the cork decide.

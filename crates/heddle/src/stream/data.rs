@@ -175,9 +175,11 @@ impl TcpStream {
         }
         // Whole buffers were delivered: all but the last, or all, have been copied completely.
         let all: usize = received.data.iter().map(|buffer| buffer.len()).sum();
-        if all > copied {
-            let window_clamped = received.window_clamped;
-            leftover.keep(std::mem::take(&mut received.data), all - copied, window_clamped);
+        if all > copied
+            && let Some(mut last) = received.data.pop()
+        {
+            last.pull_front(last.len() - (all - copied));
+            leftover.keep(last, received.window_clamped);
         }
         Ok(Some(copied))
     }

@@ -318,14 +318,15 @@ fn take_piece(rw: &mut ReceiveWindow, max: usize, received: &mut Received) -> bo
 #[inline(always)]
 fn take(rw: &mut ReceiveWindow, max: usize, received: &mut Received) {
     let first = rw.nxt - (rw.queued + u32::from(rw.finished()));
+    // All at once, where they exceed the room that the value has of its own.
+    received.data.reserve(rw.queue.len().min(max / usize::from(rw.peer_segment).max(1) + 1));
     let mut taken = 0;
-    while taken < max.max(1)
-        && let Some(buf) = rw.queue.pop()
-    {
-        taken += buf.len();
-        received.memory += of_buffer(&buf);
-        received.data.push(buf);
-    }
+    rw.queue.take_while(|buffer| {
+        taken += buffer.len();
+        received.memory += of_buffer(&buffer);
+        received.data.push(buffer);
+        taken < max
+    });
     rw.queued -= taken as u32;
     rw.kept = kept(taken.saturating_sub(max));
     received.window_clamped = rw.kept > 0 && rw.is_pinched();

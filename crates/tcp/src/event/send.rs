@@ -9,7 +9,7 @@ use crate::access::{PcbAccess, PcbMut};
 use crate::error::Error;
 use crate::lane;
 use crate::outbox::Outbox;
-use crate::output::{self, Advertised};
+use crate::output::Advertised;
 use crate::pcb::{Ack, Awaited, HeaderOut, IDLE_CHECK, Push, RetransmitQueue, SendWindow};
 
 /// Data to send, in order. Room for one inline, enough for nearly every call: calls and their replies are moved several
@@ -200,7 +200,7 @@ fn append(
                 seen = accepted;
             }
             sw.hold.set_push(if much { Push::Asked } else { Push::Held });
-            advertised = output::transmit(sw, rq, ho, out, now, Ack::None).or(advertised);
+            advertised = lane::transmit(sw, rq, ho, out, now, Ack::None).or(advertised);
             portion = room(sw, rq, chunk.len(), out);
         }
         if chunk.len() > portion {
@@ -216,7 +216,7 @@ fn append(
         push = Push::Asked;
     }
     sw.hold.set_push(push);
-    let advertised = output::transmit(sw, rq, ho, out, now, Ack::None).or(advertised);
+    let advertised = lane::transmit(sw, rq, ho, out, now, Ack::None).or(advertised);
     sw.hold.set_push(push.after_call());
     (accepted, advertised)
 }

@@ -56,14 +56,23 @@ impl<T> Fifo<T> {
         fresh
     }
 
-    /// Take the first element.
+    /// The number of elements.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        usize::from(self.first.is_some()) + self.rest.as_ref().map_or(0, |rest| rest.len())
+    }
+
+    /// Gives `next` the elements from the first on, until it returns false.
     #[inline(always)]
-    pub(crate) fn pop(&mut self) -> Option<T> {
-        let item = self.first.take();
+    pub(crate) fn take_while(&mut self, mut next: impl FnMut(T) -> bool) {
+        let Some(first) = self.first.take() else { return };
+        let mut more = next(first);
         if let Some(rest) = &mut self.rest {
+            while more && let Some(item) = rest.pop_front() {
+                more = next(item);
+            }
             self.first = rest.pop_front();
         }
-        item
     }
 
     /// Drops the first element, where it is.
@@ -136,7 +145,15 @@ mod tests {
         assert!(queue.push(2), "the second one spills");
         assert!(!queue.push(3));
         assert_eq!((queue.get(0), queue.get(2), queue.get(3)), (Some(&1), Some(&3), None));
-        assert_eq!([queue.pop(), queue.pop(), queue.pop(), queue.pop()], [Some(1), Some(2), Some(3), None]);
+        let taken = |queue: &mut Fifo<i32>, most: usize| {
+            let mut taken = Vec::new();
+            queue.take_while(|item| {
+                taken.push(item);
+                taken.len() < most
+            });
+            taken
+        };
+        assert_eq!([taken(&mut queue, 2), taken(&mut queue, 2), taken(&mut queue, 2)], [vec![1, 2], vec![3], vec![]]);
         assert!(queue.is_spilled());
         queue.shrink();
         assert!(!queue.is_spilled());
@@ -146,7 +163,7 @@ mod tests {
         queue.push(5);
         queue.drop_first();
         queue.shrink();
-        assert_eq!(queue.pop(), Some(5));
+        assert_eq!(taken(&mut queue, 1), [5]);
         assert_eq!(queue.back_mut(), None);
     }
 }
