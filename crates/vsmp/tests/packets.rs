@@ -56,7 +56,8 @@ fn an_unfair_lock_loses_the_order_and_a_queue_keeps_it() {
 
 #[test]
 fn tickets_keep_the_order_of_the_application() {
-    let race = run("msgp-pool:2+tas+unordered receive", 8);
+    // Behind two locks one packet in fifty comes after a later one, but in some runs of a tenth of a second none does.
+    let race = run("msgp-pool:2+tas+unordered receive ms=1000", 8);
     let turns = run("msgp-pool:2+tas+unordered receive tickets", 8);
     assert!(race.disorder.inversions > 0 && turns.disorder.packets > 0);
     assert_eq!(race.disorder.inversions, race.disorder.distances.iter().sum::<u64>());
