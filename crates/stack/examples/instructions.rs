@@ -11,12 +11,14 @@
 //! | `ack` | an acknowledgement of two segments taken from the device, with nothing to send after it |
 //! | `out` | a segment of 1448 bytes from the user's call to the device |
 //! | `rpc` | 64 bytes there and 64 back, both ends: two segments, two readiness events, two reads, two writes |
+//! | `handler` | as `rpc`, with handlers at both ends, which run where the data arrives |
 //! | `connect` | a connection opened, accepted, closed by both ends and removed |
 //!
 //! A piece with a `6` after its name runs over IPv6, with segments of 1428 bytes, which fill a frame.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use observe::Time;
@@ -24,6 +26,7 @@ use pktbuf::{Chunk, PktBuf};
 use stack::arch::select::Architecture;
 use stack::call::{Call, Reply};
 use stack::flow::Target;
+use stack::socket::handler::{Conn, ConnectionHandler};
 use stack::socket::{ListenerShared, PollEvent, PollSet, Readiness, TcpSocket};
 use stack::{Clock, Driver, InterfaceConfig, Stack, StackConfig, VirtualClock};
 use sync::Real;
@@ -227,6 +230,55 @@ fn rpc(world: &mut World, rounds: usize) -> usize {
     served
 }
 
+/// Answers each message with the next one, and counts them.
+struct Answers {
+    answered: Arc<AtomicUsize>,
+    next: PktBuf,
+}
+
+impl ConnectionHandler<Real> for Answers {
+    fn data(&mut self, conn: &mut Conn<'_, Real>, _: PktBuf) {
+        assert_eq!(conn.send(&self.next), Ok(REQUEST), "there is room for it");
+        self.answered.store(self.answered.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+}
+
+/// [`rpc`], with handlers at both ends.
+fn handler(world: &mut World, rounds: usize) -> usize {
+    let [requests, responses] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
+    let make = |answered: &Arc<AtomicUsize>| -> Box<dyn ConnectionHandler<Real>> {
+        Box::new(Answers { answered: answered.clone(), next: message(REQUEST) })
+    };
+    let options = tcp::config::ConnectionOptions { no_delay: true, ..Default::default() };
+    let address = SocketAddr::new(world.family.server, PORT + 1);
+    let (serves, served) = (make, responses.clone());
+    world
+        .server
+        .listen_with_handlers(address, 1024, options.clone(), move |_| serves(&served))
+        .expect("the port is free");
+    let first = message(REQUEST);
+    for _ in 0..CONNECTIONS {
+        let opened = world.client.connect_with_handler(None, address, &options, &first, make(&requests));
+        assert!(opened.is_ok(), "a port is free");
+        // One poll each: the handshake, the first request, and the answer to it.
+        for _ in 0..2 {
+            world.server_driver.poll();
+            world.client_driver.poll();
+        }
+    }
+    for round in 0..WARM_UP + rounds {
+        if round == WARM_UP {
+            requests.store(0, Ordering::Relaxed);
+        }
+        maybe_counted(round < WARM_UP, || {
+            world.client_driver.poll();
+            world.server_driver.poll();
+        });
+        world.clock.advance(Duration::from_micros(50));
+    }
+    requests.load(Ordering::Relaxed)
+}
+
 /// Answers every event with the next message; returns the number of responses.
 #[inline(always)]
 fn serve(world: &World, ends: &[(Socket, bool)], events: &[PollEvent], data: &impl Fn() -> PktBuf) -> usize {
@@ -284,7 +336,7 @@ fn connect(world: &mut World, rounds: usize) -> usize {
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let usage = || -> ! {
-        eprintln!("usage: instructions ARCHITECTURE data|ack|out|rpc|connect[6] ROUNDS");
+        eprintln!("usage: instructions ARCHITECTURE data|ack|out|rpc|handler|connect[6] ROUNDS");
         std::process::exit(2);
     };
     let [arch, piece, rounds] = &arguments[..] else { usage() };
@@ -296,6 +348,7 @@ fn main() {
         "ack" => bursts(&mut world, Step::Ack, rounds),
         "out" => bursts(&mut world, Step::Out, rounds),
         "rpc" => rpc(&mut world, rounds),
+        "handler" => handler(&mut world, rounds),
         "connect" => connect(&mut world, rounds),
         _ => usage(),
     };

@@ -116,9 +116,10 @@ impl<P: Platform> DeferredEffects<P> {
 
     /// A handler has posted these.
     pub(crate) fn post(&mut self, posts: Vec<Post<P>>) {
-        if !posts.is_empty() {
-            self.vary();
+        if posts.is_empty() {
+            return;
         }
+        self.vary();
         self.others.extend(posts.into_iter().map(|post| (Risen::Posted(Box::new(post)), Readiness::NONE)));
     }
 

@@ -58,7 +58,8 @@ impl<P: Platform> Handlers<P> {
         now: Time,
         deferred: &mut DeferredEffects<P>,
     ) {
-        let Some(mut handler) = self.take(slot) else { return };
+        let Some(place) = self.by_slot.get_mut(slot as usize) else { return };
+        let Some(handler) = place else { return };
         let (mut posts, bits) = (Vec::new(), std::mem::replace(&mut out.ready, Readiness::NONE));
         let ran = attempt(|| handler.run(&mut Inside { pcb: &mut *pcb, out: &mut *out, now }, bits, &mut posts));
         deferred.post(posts);
@@ -69,12 +70,10 @@ impl<P: Platform> Handlers<P> {
         }
         out.ready = Readiness::NONE;
         if handler.is_over() {
-            return deferred.dispose(handler);
-        }
-        if let Some(deadline) = handler.deadline() {
+            place.take().into_iter().for_each(|handler| deferred.dispose(handler));
+        } else if let Some(deadline) = handler.deadline() {
             out.deadline = Some(out.deadline.map_or(deadline, |other| other.min(deadline)));
         }
-        self.put(slot, handler);
     }
 }
 

@@ -34,7 +34,8 @@ pub use open::Open;
 pub use options::OptionValues;
 pub use promised::{SendPromised, SendRoom};
 pub use receive::{
-    Peek, Peeked, Receive, ReceiveInOrder, ReceiveReady, ReceiveRemainder, Received, ReceivedInOrder, ReportUnread,
+    Peek, Peeked, Receive, ReceiveInOrder, ReceiveInto, ReceiveReady, ReceiveRemainder, Received, ReceivedInOrder,
+    ReportUnread,
 };
 pub use reclaim::Reclaim;
 pub use route_changed::RouteChanged;

@@ -130,12 +130,32 @@ impl TcpEvent for Receive {
     #[inline]
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Result<Received, Error> {
         let mut received = Received::default();
-        let taken = self.take(pcb, &mut received);
-        out.memory -= i64::from(received.memory);
-        if let Err(unfinished) = taken {
-            unfinished.run(pcb, out, now)?;
+        ReceiveInto { max: self.max, received: &mut received }.run(pcb, out, now).map(|()| received)
+    }
+}
+
+/// As [`Receive`], into a value in place.
+#[derive(Debug)]
+pub struct ReceiveInto<'r> {
+    /// Bytes wanted.
+    pub max: usize,
+    /// Where the data is put; it must be empty.
+    pub received: &'r mut Received,
+}
+
+impl TcpEvent for ReceiveInto<'_> {
+    /// # Errors
+    /// As [`Receive`].
+    type Reply = Result<(), Error>;
+
+    #[inline]
+    fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Result<(), Error> {
+        let taken = Receive { max: self.max }.take(pcb, self.received);
+        out.memory -= i64::from(self.received.memory);
+        match taken {
+            Ok(()) => Ok(()),
+            Err(unfinished) => unfinished.run(pcb, out, now),
         }
-        Ok(received)
     }
 }
 

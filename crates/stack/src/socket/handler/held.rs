@@ -23,11 +23,11 @@ pub trait HeldConnection {
     /// As for `&mut tcp::Send`.
     fn send(&mut self, send: &mut tcp::Send) -> Result<usize, tcp::Error>;
 
-    /// RECEIVE of one buffer.
+    /// RECEIVE of one buffer into `received`, which is empty.
     ///
     /// # Errors
     /// As for [`tcp::Receive`].
-    fn receive(&mut self) -> Result<Received, tcp::Error>;
+    fn receive(&mut self, received: &mut Received) -> Result<(), tcp::Error>;
 
     /// No more data in one direction.
     ///
@@ -59,8 +59,8 @@ impl<T: RunsEvents> HeldConnection for T {
         self.run(send).unwrap_or(Err(tcp::Error::NotConnected)).map(|taken| taken as usize)
     }
 
-    fn receive(&mut self) -> Result<Received, tcp::Error> {
-        self.run(tcp::Receive { max: 1 }).unwrap_or(Err(tcp::Error::NotConnected))
+    fn receive(&mut self, received: &mut Received) -> Result<(), tcp::Error> {
+        self.run(tcp::ReceiveInto { max: 1, received }).unwrap_or(Err(tcp::Error::NotConnected))
     }
 
     fn shut_down(&mut self, how: Shutdown) -> Result<(), tcp::Error> {

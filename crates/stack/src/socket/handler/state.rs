@@ -199,10 +199,12 @@ fn read<P: Platform>(handler: &mut dyn ConnectionHandler<P>, conn: &mut Conn<'_,
             conn.control.unread = true;
             return;
         }
-        match conn.held.receive() {
-            Ok(received) => {
+        let mut received = tcp::Received::default();
+        match conn.held.receive(&mut received) {
+            Ok(()) => {
                 let (end, more) = (received.end, received.more);
-                for data in received.data {
+                if let Some(data) = received.data.pop() {
+                    debug_assert!(received.data.is_empty(), "one buffer was asked for");
                     handler.data(conn, data);
                 }
                 conn.control.ended = end;
