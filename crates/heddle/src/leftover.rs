@@ -53,13 +53,20 @@ impl Leftover {
         self.inner.as_mut().map(|rest| std::mem::take(&mut rest.buffers)).unwrap_or_default()
     }
 
-    /// Keeps `buffer`, which was not read; there are no others. `window_clamped`: the connection requested to be notified
-    /// when it has been read.
+    /// Keeps these buffers without their first `read` bytes; there are no others. `window_clamped`: the connection
+    /// requested to be notified when they have been read.
     #[cold]
-    pub(crate) fn keep(&mut self, buffer: PktBuf, window_clamped: bool) {
+    pub(crate) fn keep(&mut self, buffers: impl IntoIterator<Item = PktBuf>, mut read: usize, window_clamped: bool) {
         let rest = self.inner.get_or_insert_default();
-        rest.counted = if window_clamped { buffer.len() } else { 0 };
-        rest.buffers.push_back(buffer);
+        for mut buffer in buffers {
+            let count = buffer.len().min(read);
+            read -= count;
+            if count < buffer.len() {
+                buffer.pull_front(count);
+                rest.buffers.push_back(buffer);
+            }
+        }
+        rest.counted = if window_clamped { rest.bytes() } else { 0 };
     }
 
     /// Stores what the connection returned to a receive of `max` bytes.

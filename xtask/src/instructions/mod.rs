@@ -32,11 +32,13 @@ const PIECES: &[(&str, u32)] = &[
     ("ack", 200),
     ("out", 200),
     ("rpc", 100),
+    ("handler", 100),
     ("connect", 16),
     ("data6", 200),
     ("ack6", 200),
     ("out6", 200),
     ("rpc6", 100),
+    ("handler6", 100),
     ("connect6", 16),
 ];
 /// The step fails if a piece grows by more than this.

@@ -173,13 +173,10 @@ impl TcpStream {
             copy(&buffer[..count]);
             copied += count;
         }
-        // Whole buffers were delivered: all but the last, or all, have been copied completely.
+        // Whole buffers were delivered: usually all but the last, or all, have been copied completely.
         let all: usize = received.data.iter().map(|buffer| buffer.len()).sum();
-        if all > copied
-            && let Some(mut last) = received.data.pop()
-        {
-            last.pull_front(last.len() - (all - copied));
-            leftover.keep(last, received.window_clamped);
+        if all > copied {
+            leftover.keep(std::mem::take(&mut received.data), copied, received.window_clamped);
         }
         Ok(Some(copied))
     }
