@@ -454,6 +454,7 @@ impl<P: Platform> Driver<P> {
         let verify = match config.checksum_placement {
             tcp::config::ChecksumPlacement::Before => Verify::Now,
             tcp::config::ChecksumPlacement::Inside => Verify::Later,
+            tcp::config::ChecksumPlacement::After => Verify::After,
         };
         let ip::Datagram { dst: local, src: remote, mut buf, .. } = datagram;
         if verify == Verify::Now {

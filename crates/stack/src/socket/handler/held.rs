@@ -60,7 +60,12 @@ impl<T: RunsEvents> HeldConnection for T {
     }
 
     fn receive(&mut self) -> Result<Received, tcp::Error> {
-        self.run(tcp::Receive { max: 1 }).unwrap_or(Err(tcp::Error::NotConnected))
+        let mut received = self.run(tcp::Receive { max: 1 }).unwrap_or(Err(tcp::Error::NotConnected))?;
+        if !received.check() {
+            self.run(tcp::DamagedData);
+            return Err(tcp::Error::Aborted);
+        }
+        Ok(received)
     }
 
     fn shut_down(&mut self, how: Shutdown) -> Result<(), tcp::Error> {
