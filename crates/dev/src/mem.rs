@@ -283,7 +283,7 @@ impl Limits {
             (Checksum::Partial { .. }, false) => layout::complete_checksum_framed(self.framing, frame),
             // The receiver of a link without offload must verify it.
             (Checksum::Verified, false) => frame.meta_mut().checksum = Checksum::None,
-            (Checksum::Partial { .. } | Checksum::Verified, true) | (Checksum::None, _) => {}
+            (Checksum::Partial { .. } | Checksum::Verified, true) | (Checksum::None | Checksum::Later { .. }, _) => {}
         }
     }
 }

@@ -72,6 +72,7 @@ declare! {
         FastPathIn "Segments handled by header prediction."
         SlowPathIn "Segments handled by the full RFC 9293 section 3.10.7 procedure."
         OutOfOrderAtEntry "Segments with data whose sequence number was not the next expected on entry to TCP."
+        ChecksumsInside "Segments with data whose checksum was to be checked after their connection had been released, and could not wait."
         OutOfOrderQueued "Segments put into the reassembly queue."
         DuplicateDataIn "Segments with data that had been received before, wholly or in part."
         PureAcksIn "Segments received that only acknowledge."

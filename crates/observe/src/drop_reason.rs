@@ -93,6 +93,7 @@ declare! {
         TcpBadHeaderLength "The TCP data offset is below five words or beyond the segment."
         TcpBadOption "A TCP option is malformed."
         TcpBadChecksum "The TCP checksum is wrong."
+        TcpDamagedLate "The TCP checksum of data that had been acknowledged was wrong when it was checked, as configured, after the connection had been released; the connection is reset."
         TcpBadFlags "The control bits do not request a connection: no SYN for a listener, or one with FIN, or no SYN in SYN-SENT."
         TcpNoListener "No connection and no listener matches the segment; a reset is sent unless the segment is a reset."
         TcpNoConnection "The connection was removed between classification and processing."

@@ -54,4 +54,9 @@ pub enum Checksum {
         /// Where the checksum field is, in bytes after `start`.
         offset: u16,
     },
+    /// Of received data without its headers, which has been accepted: it must be verified before it is used.
+    Later {
+        /// The folded sum, in host order, of all that the checksum covers besides the data; even in length.
+        rest: u16,
+    },
 }

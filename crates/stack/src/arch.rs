@@ -26,6 +26,7 @@ pub mod own_threads;
 pub mod owned_cells;
 mod passes_on;
 pub mod polled;
+pub mod polled_rings;
 pub mod processor;
 pub mod ready_queues;
 pub mod registered;
@@ -102,6 +103,25 @@ pub trait RunningArchitecture<P: Platform>: Send + Sync {
     fn frame_bound(&self) -> Option<FrameBound> {
         None
     }
+
+    /// Whether [`RunningArchitecture::opens_ring`] is to be asked.
+    fn polls_rings(&self) -> bool {
+        false
+    }
+
+    /// Whether the receive thread of this driver, which calls this, may take a batch from its queues now. Otherwise it leaves the
+    /// frames in the device, and is woken when it may ([`polled_rings`]).
+    fn opens_ring(&self, _driver: usize) -> bool {
+        true
+    }
+
+    /// Whether that thread still has to wait.
+    fn is_ring_shut(&self, _driver: usize) -> bool {
+        false
+    }
+
+    /// The receive thread of this driver, which calls this, has found its queues empty.
+    fn ring_is_empty(&self, _driver: usize) {}
 
     /// The receive thread has posted all of a batch: wake the threads that were given work.
     fn end_of_batch(&self, _after: &mut DeferredEffects<P>) {}

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use observe::Time;
 use sync::Platform;
 use tcp::{
-    Abort, Close, Outbox, PcbAccess, Peek, Receive, ReceiveInOrder, ReportUnread, Send, SendMore, SendPromised,
-    SendRecord, SendUrgent, SetOption, Shutdown, Status, TakeError, TcpEvent,
+    Abort, Close, DamagedData, Outbox, PcbAccess, Peek, Receive, ReceiveInOrder, ReportUnread, Send, SendMore,
+    SendPromised, SendRecord, SendUrgent, SetOption, Shutdown, Status, TakeError, TcpEvent,
 };
 
 use wire::rss::Toeplitz;
@@ -42,6 +42,8 @@ pub enum Call<P: Platform> {
     Close(Close),
     /// Abort (3.10.5), and release.
     Abort(Abort),
+    /// End the connection: data that was taken from it was damaged.
+    Damaged(DamagedData),
     /// Report (3.10.6).
     Status(Status),
     /// Change a per-connection option.
@@ -111,7 +113,7 @@ pub enum Reply {
     OptionSet(<SetOption as TcpEvent>::Reply),
     /// To `TakeError`.
     Failure(<TakeError as TcpEvent>::Reply),
-    /// To `SendPromised`, `ReportUnread`, `Close` and `Abort`, and to a change of replicas.
+    /// To `SendPromised`, `ReportUnread`, `Close`, `Abort` and `Damaged`, and to a change of replicas.
     Done,
     /// To a call on a datagram socket that was sent to its home.
     Udp(Box<UdpReply>),
@@ -202,6 +204,10 @@ pub fn run<P: Platform, A: PcbAccess>(call: Call<P>, pcb: &mut A, out: &mut Outb
             Reply::Done
         }
         Call::Abort(event) => {
+            event.run(pcb, out, now);
+            Reply::Done
+        }
+        Call::Damaged(event) => {
             event.run(pcb, out, now);
             Reply::Done
         }

@@ -4,6 +4,7 @@
 //! references, cost nothing. No other file of the stack calls [`Platform::work`] or [`Platform::touch`] (`cargo xtask
 //! rules`), so this file shows that all of it is free.
 
+use observe::{Counter, Counters};
 use pktbuf::{Checksum, PktBuf};
 use sync::{Object, Platform, Step};
 use tcp::TcpEvent;
@@ -127,6 +128,42 @@ impl EventWork {
 pub fn checked<P: Platform>(buffer: &PktBuf) {
     if P::CHARGED && buffer.meta().checksum == Checksum::None {
         P::sum(buffer.as_ptr(), buffer.len());
+    }
+}
+
+/// Data is checked whose connection has been released.
+#[inline(always)]
+pub fn checked_later<P: Platform>(buffer: &PktBuf) {
+    if P::CHARGED && matches!(buffer.meta().checksum, Checksum::Later { .. }) {
+        P::sum(buffer.as_ptr(), buffer.len());
+    }
+}
+
+/// Data that an event sums if the check cannot wait for the release of the connection.
+pub struct LateCheck {
+    /// Address and length.
+    data: (*const u8, usize),
+    /// Checks that could not wait, so far.
+    inside: u64,
+}
+
+impl LateCheck {
+    /// That of an event, before it runs.
+    #[inline(always)]
+    pub fn of<P: Platform, E: TcpEvent>(event: &E, counters: &Counters) -> LateCheck {
+        if !P::CHARGED {
+            return LateCheck { data: (std::ptr::null(), 0), inside: 0 };
+        }
+        let data = event.checked_late();
+        LateCheck { data: (data.as_ptr(), data.len()), inside: counters.get(Counter::ChecksumsInside) }
+    }
+
+    /// The event has run, and its connection is held.
+    #[inline(always)]
+    pub fn end<P: Platform>(self, counters: &Counters) {
+        if P::CHARGED && self.data.1 > 0 && counters.get(Counter::ChecksumsInside) != self.inside {
+            P::sum(self.data.0, self.data.1);
+        }
     }
 }
 

@@ -14,6 +14,7 @@ mod input;
 mod inspected;
 mod internet;
 mod loopback;
+mod ring;
 mod runs;
 mod serve;
 mod sleep;
@@ -90,6 +91,10 @@ pub struct Driver<P: Platform> {
     input: Option<Arc<FrameInput<P>>>,
     /// How many frames it takes in a turn, if the architecture says that.
     bound: Option<FrameBound>,
+    /// The architecture is asked before frames are taken.
+    polled: bool,
+    /// It has refused, and wakes the thread later.
+    shut: bool,
     /// The most frames that it takes from a queue at once otherwise.
     batch: usize,
     /// Frames for that input; empty between batches, kept for its memory.
@@ -163,6 +168,8 @@ impl<P: Platform> Driver<P> {
             weak_slot: Arc::downgrade(slot),
             input: None,
             bound: None,
+            polled: false,
+            shut: false,
             batch: path::VECTOR_LEN,
             arrived: Vec::new(),
             active: running.active.clone(),
@@ -352,7 +359,8 @@ impl<P: Platform> Driver<P> {
         let now = self.shared.clock().now();
         self.shared.clock().begin_batch(now);
         let mut taken = DriverBatches { now, frames: 0, full: false };
-        for index in 0..self.sources.len() {
+        let open = if self.opens_ring() { self.sources.len() } else { 0 };
+        for index in 0..open {
             let mut vector = std::mem::take(&mut self.vector);
             let RxSource { port, interface, framing, inspected, queue } = &mut self.sources[index];
             let (interface, framing) = (*interface, *framing);
@@ -387,6 +395,9 @@ impl<P: Platform> Driver<P> {
             self.vector = vector;
         }
         self.at = self.sources.len();
+        if self.polled && open != 0 && !taken.full {
+            self.active.ring_is_empty(self.index);
+        }
         if self.has_looped() {
             self.take_loopback(&mut taken, deferred);
         }
@@ -476,6 +487,7 @@ impl<P: Platform> Driver<P> {
         let verify = match config.checksum_placement {
             tcp::config::ChecksumPlacement::Before => Verify::Now,
             tcp::config::ChecksumPlacement::Inside => Verify::Later,
+            tcp::config::ChecksumPlacement::After => Verify::After,
         };
         let ip::Datagram { dst: local, src: remote, mut buf, .. } = datagram;
         if verify == Verify::Now {

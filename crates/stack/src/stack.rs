@@ -3,6 +3,7 @@
 
 mod build;
 mod channels;
+mod checking;
 mod datagrams;
 mod handlers;
 mod opening;
@@ -228,6 +229,9 @@ impl<P: Platform> Stack<P> {
     pub fn call_in_place(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply) {
         charge::call(call);
         self.active().call(target, call, reply);
+        if self.checks_later() {
+            self.check_answer(target, reply);
+        }
         charge::answer::<P>(reply);
     }
 
@@ -262,6 +266,9 @@ impl<P: Platform> Stack<P> {
             Some(active) => active.receive(target, event, received),
             None => self.receive_later(target, event, received),
         };
+        if self.checks_later() && !self.check_received(target, received) && received.data.is_empty() {
+            return self.receive_later(target, event, received);
+        }
         charge::received::<P>(received);
         answer
     }

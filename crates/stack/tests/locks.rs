@@ -136,7 +136,7 @@ fn table_then_connection(arch: Architecture) {
 }
 
 /// A call takes the flag of a free shard and returns it, in every mode: there is no hand-over.
-#[every_arch(only(squeue_fill, squeue_nodrain, squeue_process))]
+#[every_arch(only(squeue_fill, squeue_nodrain, squeue_process, squeue_process_poll))]
 fn a_call_enters_a_free_shard_in_every_mode(arch: Architecture) {
     let _turn = turn();
     let [_, reading, writing] = data_path(arch);
@@ -159,7 +159,7 @@ fn fill_leaves_every_segment_to_the_worker(arch: Architecture) {
     assert_eq!(handed_over(arch), u64::from(SEGMENTS));
 }
 
-#[every_arch(only(squeue_nodrain, squeue_process))]
+#[every_arch(only(squeue_nodrain, squeue_process, squeue_process_poll))]
 fn a_segment_enters_a_free_shard_in_the_other_modes(arch: Architecture) {
     let _turn = turn();
     assert_eq!(handed_over(arch), 0);

@@ -30,6 +30,12 @@ pub enum ChecksumPlacement {
     Before,
     /// Inside `SegmentArrives`, while the first hold-set (the header-in part) is held.
     Inside,
+    /// After the connection has been released, by the thread that takes the data for its user. An experiment, which gives up a
+    /// promise of TCP: the data has been acknowledged by then, and its header has been believed. If the check fails, the connection
+    /// is [reset](crate::DamagedData); no damaged data is handed out, but the peer will not send it again. Only the check of
+    /// more than a kilobyte of data that an established connection takes in order can wait; that of other segments is done inside.
+    /// Where data is taken while the connection is held (by a handler, into a channel, or to be looked at), it is checked then.
+    After,
 }
 
 /// Sizes of a socket buffer in bytes; a buffer starts at `initial` and grows to `max` as the connection shows that it

@@ -18,13 +18,23 @@ pub enum Verify {
     Now,
     /// Leave it to `SegmentArrives` (`ChecksumPlacement::Inside`).
     Later,
+    /// Leave that of data to the thread that takes it (`ChecksumPlacement::After`).
+    After,
+}
+
+/// What is left of the check of a checksum, with the sum of the header and the pseudo-header.
+#[derive(Clone, Copy, Debug)]
+enum Unchecked {
+    Nothing,
+    Inside(Sum),
+    After(Sum),
 }
 
 /// The result of [`Segment::check`].
 #[derive(Debug)]
 pub struct Checked {
     header: Header,
-    unchecked: Option<Sum>,
+    unchecked: Unchecked,
 }
 
 /// A parsed segment.
@@ -38,8 +48,7 @@ pub struct Segment {
     pub tuple: FourTuple,
     /// The next frame of the batch has data of the same connection. One acknowledgement is enough for both.
     pub followed: bool,
-    /// Sum of the header and the pseudo-header, until the checksum is checked.
-    unchecked: Option<Sum>,
+    unchecked: Unchecked,
 }
 
 impl Segment {
@@ -81,10 +90,11 @@ impl Segment {
                 if !pktbuf::sum(buf).add(pseudo(buf.len())).is_valid() {
                     return Err(DropReason::TcpBadChecksum);
                 }
-                None
+                Unchecked::Nothing
             }
-            (Checksum::None, Verify::Later) => Some(pktbuf::sum(&buf[..len]).add(pseudo(buf.len()))),
-            (Checksum::Verified | Checksum::Partial { .. }, _) => None,
+            (Checksum::None, Verify::Later) => Unchecked::Inside(pktbuf::sum(&buf[..len]).add(pseudo(buf.len()))),
+            (Checksum::None, Verify::After) => Unchecked::After(pktbuf::sum(&buf[..len]).add(pseudo(buf.len()))),
+            (Checksum::Verified | Checksum::Partial { .. } | Checksum::Later { .. }, _) => Unchecked::Nothing,
         };
         buf.pull_front(len);
         Ok(Checked { header, unchecked })
@@ -132,7 +142,7 @@ impl Segment {
     ) -> Segment {
         buf.pull_front(TIMESTAMPED_LEN);
         let header = wire::tcp::parse_timestamped(header);
-        Segment::assemble(local, remote, buf, Checked { header, unchecked: None }, followed)
+        Segment::assemble(local, remote, buf, Checked { header, unchecked: Unchecked::Nothing }, followed)
     }
 
     /// Parse and leave the checksum for `SegmentArrives` to check.
@@ -149,13 +159,41 @@ impl Segment {
     #[inline]
     pub fn checksum_holds(&self) -> bool {
         // The header's length is even, so the data's sum joins without a byte swap.
-        self.unchecked.is_none_or(|header| header.add(pktbuf::sum(&self.data)).is_valid())
+        match self.unchecked {
+            Unchecked::Nothing => true,
+            Unchecked::Inside(header) | Unchecked::After(header) => header.add(pktbuf::sum(&self.data)).is_valid(),
+        }
+    }
+
+    /// Whether the checksum may be checked after the connection has been released: there is data, and the configuration says so.
+    #[inline]
+    pub(crate) fn may_wait(&self) -> bool {
+        matches!(self.unchecked, Unchecked::After(_)) && !self.data.is_empty()
+    }
+
+    /// The checksum was found to be correct.
+    pub(crate) fn pass(&mut self) {
+        self.unchecked = Unchecked::Nothing;
+    }
+
+    /// Leaves the check to the thread that takes the data: [`holds_later`].
+    pub(crate) fn put_off(&mut self) {
+        if let Unchecked::After(header) = self.unchecked {
+            self.data.meta_mut().checksum = Checksum::Later { rest: header.fold() };
+            self.unchecked = Unchecked::Nothing;
+        }
     }
 
     /// Whether the checksum was checked before, by us or by the device.
     #[inline]
     pub(crate) fn is_checked(&self) -> bool {
-        self.unchecked.is_none()
+        matches!(self.unchecked, Unchecked::Nothing)
+    }
+
+    /// Whether the checksum is to be checked inside `SegmentArrives`, whatever the segment is.
+    #[inline]
+    pub(crate) fn is_checked_inside(&self) -> bool {
+        matches!(self.unchecked, Unchecked::Inside(_))
     }
 
     /// The options that few segments carry, read from the header's bytes; none once these are gone.
@@ -192,6 +230,23 @@ impl Segment {
     #[inline]
     pub fn end(&self) -> SeqNumber {
         self.header.seq + self.seq_len()
+    }
+}
+
+/// Whether data is as it was sent, if its check was [put off](Segment::put_off): it is done now.
+pub(crate) fn holds_later(data: &mut PktBuf) -> bool {
+    let holds = is_as_sent(data);
+    if let (Checksum::Later { .. }, true) = (data.meta().checksum, holds) {
+        data.meta_mut().checksum = Checksum::Verified;
+    }
+    holds
+}
+
+/// [`holds_later`] for data that stays where it is, and is checked again when it is taken.
+pub(crate) fn is_as_sent(data: &PktBuf) -> bool {
+    match data.meta().checksum {
+        Checksum::Later { rest } => pktbuf::sum(data).add_u16(rest).is_valid(),
+        _ => true,
     }
 }
 

@@ -32,6 +32,8 @@ fn every_byte_arrives_at_its_place() {
     for line in [
         "msgp-pool+tas+unordered receive checksum",
         "msgp-pool:2+mcs+unordered receive inside ipv6",
+        "msgp-pool+mcs+unordered receive after",
+        "msgp-pool:6+tas receive after tickets ipv6",
         "msgp-pool:6+tas receive tickets conns=3",
         "msgp-pool+tas+unordered send checksum bytes=4016",
         "msgp-pool:6+tas+unordered send bytes=4016 ipv6",
@@ -129,6 +131,23 @@ fn counting_has_its_price() {
     assert!(waits > Some(100), "{shared:?}");
 }
 
+/// The lock of the connection is held for longer while data is summed inside, and not where that is done before or after. What
+/// reaches TCP out of order is summed inside in any case.
+#[test]
+fn a_checksum_after_the_lock_does_not_lengthen_its_hold() {
+    let of = |word: &str| run(&format!("msgp-pool+mcs+unordered receive {word} locks=mcs"), 4);
+    let [card, before, inside, after] = ["", "checksum", "inside", "after"].map(of);
+    let each = |carried: &Carried| {
+        let held: u64 =
+            carried.locks.iter().filter(|lock| lock.class.name().starts_with("pcb-")).map(|l| l.hold_ns).sum();
+        held / carried.segments
+    };
+    let [early, under, late] = [&before, &inside, &after].map(each);
+    assert!(under > 2 * early.max(late), "{early}, {under}, {late}");
+    assert!(card.megabits() > after.megabits(), "it is not free");
+    assert!(after.megabits() > inside.megabits());
+}
+
 /// Without magazines every buffer that is allocated or released takes a lock, for which threads wait.
 #[test]
 fn global_caches_are_behind_a_lock() {
@@ -146,6 +165,7 @@ fn the_name_of_a_workload_says_its_traffic() {
         "send+udp",
         "receive+checksum+tickets+each",
         "receive+inside+bytes=1024+locks=mcs+ms=10",
+        "receive+after+tickets",
         "send+each+counts=atomic+global-caches",
         "receive+counts=locked+ms=10",
     ] {

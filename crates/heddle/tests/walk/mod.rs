@@ -13,12 +13,13 @@ use sync::walk::{WalkStep, record};
 use crate::world::World;
 
 /// The architectures that are walked through.
-pub const PLANS: [&str; 12] = [
+pub const PLANS: [&str; 13] = [
     "connp-l:128",
     "connp-t:spsc",
     "connp-t:lwkt",
     "msgp:6",
     "msgp-pool",
+    "squeue:process+poll",
     "backlog",
     "backlog:processor",
     "shared-nothing",

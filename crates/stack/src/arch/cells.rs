@@ -27,6 +27,7 @@ use super::frame_input::ArrivalTurn;
 use super::frame_workers::AboveWorkers;
 use super::own_threads::OwnThreads;
 use super::owned_cells::{self, OwnedCells, Waits};
+use super::polled_rings::PolledRings;
 use super::{NotAtRest, RunningArchitecture};
 use crate::call::{self, Call, ControlRequest, Ingress, OpenRefused, OpenRequest, Reply};
 use crate::connections::{Calls, Datagrams, Upkeep};
@@ -121,6 +122,21 @@ pub trait Exclusion<P: Platform>: Send + Sync + 'static {
         debug_assert!(false, "a cell that never refuses is sent nothing");
         drop(message);
         Ok(())
+    }
+
+    /// The receive rings that are polled while a cell is in use; the same for all cells. `None`: receive threads take frames at any time.
+    fn rings(&self) -> Option<&PolledRings<P>> {
+        None
+    }
+
+    /// Whether another thread uses the cell, or is about to: an arrival would be queued.
+    fn is_in_use(&self, _hub: &Hub<P>) -> bool {
+        false
+    }
+
+    /// Whether another thread uses the cell; if so, the cell has this ring in its list of those that are shut.
+    fn shuts(&self, _hub: &Hub<P>, _ring: usize) -> bool {
+        false
     }
 
     /// A new listener's replica is sent to this cell without waiting until it is there: a fault.
@@ -304,6 +320,12 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
         let CellsInner { hub, cells, .. } = &*self.inner;
         deferred.announce(index);
         let packets = ingress.packets() as u64;
+        if let Some(rings) = cells[index].rings()
+            && let Some(ring) = deferred.receiver()
+            && cells[index].is_in_use(hub)
+        {
+            rings.poll_for(ring, index);
+        }
         if cells[index].send(hub, CellMessage::Ingress(std::mem::take(ingress)), false).is_err() {
             Counters::count_drops(&hub.shared.counters, DropReason::InputQueueFull, packets);
         }
@@ -411,6 +433,24 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
 
     fn takes_runs(&self) -> bool {
         E::RUNS
+    }
+
+    fn polls_rings(&self) -> bool {
+        self.inner.cells[0].rings().is_some()
+    }
+
+    fn opens_ring(&self, driver: usize) -> bool {
+        let CellsInner { hub, cells, .. } = &*self.inner;
+        cells[0].rings().is_none_or(|rings| rings.opens(driver, |cell| cells[cell].shuts(hub, driver)))
+    }
+
+    fn is_ring_shut(&self, driver: usize) -> bool {
+        self.inner.cells[0].rings().is_some_and(|rings| rings.is_shut(driver))
+    }
+
+    fn ring_is_empty(&self, driver: usize) {
+        let CellsInner { hub, cells, .. } = &*self.inner;
+        cells[0].rings().into_iter().for_each(|rings| rings.emptied(driver, |cell| cells[cell].is_in_use(hub)));
     }
 
     fn end_of_batch(&self, deferred: &mut DeferredEffects<P>) {

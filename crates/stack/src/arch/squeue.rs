@@ -13,6 +13,11 @@
 //! while the thread's own event ran; if the thread finds a queue that no thread runs, it appends its own event and
 //! drains that queue.
 //!
+//! With `+poll` the receive thread leaves frames in the device while their shard is in use, once it has found one in use, and
+//! takes a batch when the shard is given up ([`polled_rings`](super::polled_rings)): so the queue, which has no bound, holds no more than
+//! a batch of each receive thread and the calls of threads that sleep. In Solaris a poll thread takes the frames, and is handed the
+//! flag for that; here it is the receive thread, which enters the shard as for any frame.
+//!
 //! A user's call is synchronous: its caller sleeps until it is done. As in Solaris (`squeue_synch_enter`), a caller
 //! that finds the flag free and the queue empty takes the flag and runs the call at once, in every mode; otherwise the
 //! call is queued. In mode `fill` only *asynchronous* events always wait for the worker. The order is still that of the
@@ -27,12 +32,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dev::BitSet;
 use observe::Time;
 use sync::{Atomic, Lock, LockClass, Ordering, Parker, Platform, ThreadClass, ThreadOwned, Writers, model_is_over};
 
 use super::RunningArchitecture;
 use super::cells::{Cells, Exclusion, Hub};
 use super::declaration::{Declaration, Properties, TableRow, Variant};
+use super::polled_rings::PolledRings;
 use super::select::ThreadConfig;
 use crate::charge;
 use crate::connections::Upkeep;
@@ -50,30 +57,39 @@ const DRAIN_BATCH: usize = 32;
 const DRAIN_TIME: Duration = Duration::from_millis(20);
 
 /// The declaration of this architecture.
-pub const DECLARATION: Declaration<Mode> = Declaration {
+pub const DECLARATION: Declaration<Entering> = Declaration {
     name: "squeue",
-    options: "[:fill|nodrain|process]",
+    options: "[:fill|nodrain|process][+poll]",
     variants: &[
         Variant {
             name: "squeue:fill",
             also: None,
             about: "serialisation queues; a worker runs asynchronous events",
-            parameter: Mode::Fill,
+            parameter: Entering::by(Mode::Fill),
         },
         Variant {
             name: "squeue:nodrain",
             also: None,
             about: "serialisation queues; a thread that finds the shard free runs its own event",
-            parameter: Mode::NoDrain,
+            parameter: Entering::by(Mode::NoDrain),
         },
         Variant {
             name: "squeue:process",
             also: None,
             about: "serialisation queues; a thread that finds the shard free runs its event and the queued ones",
-            parameter: Mode::Process,
+            parameter: Entering::by(Mode::Process),
+        },
+        Variant {
+            name: "squeue:process+poll",
+            also: Some("squeue+poll"),
+            about: "as squeue:process, but frames for a shard in use wait in the device",
+            parameter: Entering { mode: Mode::Process, poll: true },
         },
     ],
-    unlisted: &[],
+    unlisted: &[
+        Variant::new("squeue:fill+poll", None, POLL, Entering { mode: Mode::Fill, poll: true }),
+        Variant::new("squeue:nodrain+poll", None, POLL, Entering { mode: Mode::NoDrain, poll: true }),
+    ],
     default: 2,
     numbers: None,
     faults: &[],
@@ -88,15 +104,42 @@ pub const DECLARATION: Declaration<Mode> = Declaration {
         complexity: 3,
     },
     exceptions: &[],
-    rows: &[TableRow {
-        names: "`squeue:fill`, `:nodrain`, `:process`",
-        cell: "a shard",
-        exclusive_use: "own it or queue for it",
-        thread: "the thread that holds it, or its worker",
-        table: "private",
-        order: "queue",
-    }],
+    rows: &[
+        TableRow {
+            names: "`squeue:fill`, `:nodrain`, `:process`",
+            cell: "a shard",
+            exclusive_use: "own it or queue for it",
+            thread: "the thread that holds it, or its worker",
+            table: "private",
+            order: "queue",
+        },
+        TableRow {
+            names: "`squeue..+poll`",
+            cell: "the same",
+            exclusive_use: "the same; frames for a shard in use wait in the device, and the receive thread takes a batch when it is given up",
+            thread: "the same",
+            table: "private",
+            order: "queue",
+        },
+    ],
 };
+
+const POLL: &str = "as without +poll, but frames for a shard in use wait in the device";
+
+/// How threads enter a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Entering {
+    /// How the thread that posts an event uses the queue.
+    pub mode: Mode,
+    /// Frames are left in the device while their shard is in use.
+    pub poll: bool,
+}
+
+impl Entering {
+    const fn by(mode: Mode) -> Entering {
+        Entering { mode, poll: false }
+    }
+}
 
 /// How the thread that posts an event uses the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -117,25 +160,37 @@ struct Squeue<P: Platform> {
     worker: Parker<P>,
     deadline: P::AtomicU64,
     stop: P::AtomicBool,
+    /// The receive rings that are polled while the shard is in use.
+    rings: Option<Arc<PolledRings<P>>>,
 }
 
-type EventQueue<P> = VecDeque<CellMessage<P>>;
+/// What the lock of a shard guards.
+struct EventQueue<P: Platform> {
+    events: VecDeque<CellMessage<P>>,
+    /// Receive rings that are shut until the shard is given up.
+    shut: BitSet,
+}
 
 /// One shard for each CPU. With own threads each shard has a pinned worker; otherwise a tick drains it.
 pub fn new<P: Platform>(
     shared: &Arc<Shared<P>>,
-    mode: Mode,
+    Entering { mode, poll }: Entering,
     ThreadConfig { cpus, own_threads }: ThreadConfig,
     contents: Box<Contents<P>>,
 ) -> Arc<dyn RunningArchitecture<P>> {
-    let slab = contents.slab.clone();
+    let (slab, rings) = (contents.slab.clone(), poll.then(|| PolledRings::new(shared, cpus.max(1))));
     Arc::new(Cells::new(shared, cpus, own_threads, contents, |_| Squeue {
         mode,
-        queue: Lock::new(shared.lock_kind, LockClass::Squeue, VecDeque::new()),
+        queue: Lock::new(
+            shared.lock_kind,
+            LockClass::Squeue,
+            EventQueue { events: VecDeque::new(), shut: BitSet::new() },
+        ),
         cell: ThreadOwned::new(Cell::new(shared, &slab, Writers::Many)),
         worker: Parker::new(),
         deadline: P::AtomicU64::new(u64::MAX),
         stop: P::AtomicBool::new(false),
+        rings: rings.clone(),
     }))
 }
 
@@ -170,7 +225,7 @@ impl<P: Platform> Drop for FlagGuard<'_, P> {
         }
         let mut queue = self.squeue.queue.lock();
         while let Some(message) = self.batch.pop_back() {
-            queue.push_front(message);
+            queue.events.push_front(message);
         }
         self.squeue.give_up(queue);
         self.squeue.worker.unpark();
@@ -199,21 +254,29 @@ impl<P: Platform> Squeue<P> {
     /// Releases the flag, after draining if the mode requires it. If work is left, the worker is woken for it.
     fn release(&self, hub: &Hub<P>) {
         let queue = self.queue.lock();
-        if queue.is_empty() || self.mode != Mode::Process {
+        if queue.events.is_empty() || self.mode != Mode::Process {
             return self.give_up(queue);
         }
         drop(queue);
         self.drain_some(hub);
     }
 
-    fn give_up(&self, queue: sync::Guard<'_, EventQueue<P>, P>) {
+    fn give_up(&self, mut queue: sync::Guard<'_, EventQueue<P>, P>) {
         let given_up = self.cell.release();
         debug_assert!(given_up.is_ok(), "the thread that runs owns the cell, and has left it");
-        let left = !queue.is_empty();
+        let left = !queue.events.is_empty();
+        let shut = if left || self.rings.is_none() { BitSet::new() } else { std::mem::take(&mut queue.shut) };
         drop(queue);
         if left {
             self.worker.unpark();
+        } else if !shut.is_empty() {
+            self.rings.iter().for_each(|rings| rings.give_turns(shut.clone()));
         }
+    }
+
+    /// Whether a thread runs the queue, or is about to. The caller has its lock.
+    fn is_run(&self, queue: &EventQueue<P>, hub: &Hub<P>) -> bool {
+        self.cell.owner().is_some() || hub.own_threads && !queue.events.is_empty()
     }
 
     /// Drains the queue, up to the bound, and releases the flag.
@@ -232,12 +295,12 @@ impl<P: Platform> Squeue<P> {
         let mut running = FlagGuard::new(self);
         loop {
             let mut queue = self.queue.lock();
-            if queue.is_empty() || left == 0 || now - start > DRAIN_TIME {
+            if queue.events.is_empty() || left == 0 || now - start > DRAIN_TIME {
                 running.disarm();
                 return self.give_up(queue);
             }
-            let batch = queue.len().min(DRAIN_BATCH).min(left);
-            running.batch.extend(queue.drain(..batch));
+            let batch = queue.events.len().min(DRAIN_BATCH).min(left);
+            running.batch.extend(queue.events.drain(..batch));
             drop(queue);
             self.run_all(hub, &mut running.batch, now);
             left -= batch;
@@ -253,16 +316,16 @@ impl<P: Platform> Squeue<P> {
             return;
         }
         let mut running = FlagGuard::new(self);
-        running.batch = std::mem::take(&mut *queue);
+        running.batch = std::mem::take(&mut queue.events);
         drop(queue);
         loop {
             self.run_all(hub, &mut running.batch, now);
             let mut queue = self.queue.lock();
-            if queue.is_empty() {
+            if queue.events.is_empty() {
                 running.disarm();
                 return self.give_up(queue);
             }
-            std::mem::swap(&mut *queue, &mut running.batch);
+            std::mem::swap(&mut queue.events, &mut running.batch);
         }
     }
 
@@ -305,7 +368,7 @@ impl<P: Platform> Exclusion<P> for Squeue<P> {
             return self.run_in_cell(f);
         }
         let queue = self.queue.lock();
-        if !queue.is_empty() || !self.take_flag() {
+        if !queue.events.is_empty() || !self.take_flag() {
             return None;
         }
         drop(queue);
@@ -331,7 +394,7 @@ impl<P: Platform> Exclusion<P> for Squeue<P> {
     }
 
     fn withdraw(&self) -> Vec<CellMessage<P>> {
-        std::mem::take(&mut *self.queue.lock()).into()
+        std::mem::take(&mut self.queue.lock().events).into()
     }
 
     fn takes_arrivals(&self) -> bool {
@@ -340,8 +403,8 @@ impl<P: Platform> Exclusion<P> for Squeue<P> {
 
     fn send(&self, hub: &Hub<P>, message: CellMessage<P>, _: bool) -> Result<(), CellMessage<P>> {
         let mut queue = self.queue.lock();
-        queue.push_back(message);
-        charge::messages::<P>(queue.back(), true);
+        queue.events.push_back(message);
+        charge::messages::<P>(queue.events.back(), true);
         sync::profile::handoff::<P>(1);
         if self.cell.owner().is_some() {
             // The thread that has the flag checks the queue before it releases it.
@@ -353,6 +416,25 @@ impl<P: Platform> Exclusion<P> for Squeue<P> {
             self.worker.unpark();
         }
         Ok(())
+    }
+
+    fn rings(&self) -> Option<&PolledRings<P>> {
+        self.rings.as_deref()
+    }
+
+    fn is_in_use(&self, hub: &Hub<P>) -> bool {
+        self.is_run(&self.queue.lock(), hub)
+    }
+
+    fn shuts(&self, hub: &Hub<P>, ring: usize) -> bool {
+        let mut queue = self.queue.lock();
+        let is_run = self.is_run(&queue, hub);
+        if let Some(rings) = self.rings.as_ref().filter(|_| is_run) {
+            queue.shut.insert(ring);
+            // Under the lock: the thread that gives up the shard gives the turn after this.
+            rings.shut(ring);
+        }
+        is_run
     }
 
     fn assist(&self, hub: &Hub<P>) {
@@ -367,7 +449,7 @@ impl<P: Platform> Exclusion<P> for Squeue<P> {
 
     fn tick(&self, hub: &Hub<P>, now: Time) -> bool {
         let due = self.deadline() <= now.as_nanos();
-        if due || (!hub.own_threads && !self.queue.lock().is_empty()) {
+        if due || (!hub.own_threads && !self.queue.lock().events.is_empty()) {
             self.drain(hub, now);
         }
         false
@@ -375,7 +457,7 @@ impl<P: Platform> Exclusion<P> for Squeue<P> {
 
     fn is_quiescent(&self) -> bool {
         let queue = self.queue.lock();
-        queue.is_empty() && self.cell.owner().is_none()
+        queue.events.is_empty() && self.cell.owner().is_none()
     }
 
     /// The loop of the shard's worker. Timers are run by the threads that tick; a worker is woken for queued work only.

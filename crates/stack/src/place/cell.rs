@@ -114,7 +114,9 @@ fn work<P: Platform, E: TcpEvent>(
     let mut out = shared.egress().outbox(shared.control(), &connection.flow, &connection.route, counters);
     sync::walk::note(file!(), "runs the event (tcp/src/event) on the PCB: the whole driver");
     charge::event::<P, _, _>(connection, &connection.socket, &event);
+    let late = charge::LateCheck::of::<P, _>(&event, counters);
     let reply = event.run(&mut connection.pcb, &mut out, now);
+    late.end::<P>(counters);
     if deferred.wake(&connection.socket, out.ready, writers)
         && let Some((handlers, slot)) = handler
     {

@@ -174,6 +174,12 @@ impl<P: Platform> Cell<P> {
         while more && end.has_room() {
             let ready = tcp::ReceiveReady { max: ITEM_BYTES, unread: end.unread() };
             let Some(Some(mut received)) = self.run_contained(&slot, (), ready, now, deferred) else { break };
+            if !received.check() {
+                self.run_contained(&slot, (), tcp::DamagedData, now, deferred);
+                if received.data.is_empty() {
+                    break;
+                }
+            }
             more = received.more;
             end.clamped = std::mem::take(&mut received.window_clamped);
             end.put(received);

@@ -42,7 +42,7 @@ use super::turns::HandlerTurns;
 use super::{Directory, DirectoryOf, Effects, NewConnection, Opened, Place, Site, UnawaitedEvent, conclude};
 use crate::attempt::attempt;
 use crate::call::{self, OpenRefused, OpenRequest, Reply};
-use crate::charge::{self, EventWork};
+use crate::charge::{self, EventWork, LateCheck};
 use crate::connections::{Arrivals, Calls, Upkeep};
 use crate::containment::FaultScope;
 use crate::deferred::{DeferredEffects, LazyEffects};
@@ -653,8 +653,10 @@ fn run_whole<P: Platform, R: ConnectionRef<P>, E: TcpEvent>(
     now: Time,
 ) -> E::Reply {
     charge::event(whole, socket, &event);
+    let late = LateCheck::of::<P, _>(&event, out.counters);
     let mut pcb = CoupledGuard { pcb: &mut whole.pcb, held };
     let reply = event.run(&mut pcb, out, now);
+    late.end::<P>(out.counters);
     way.emit(&mut whole.route, out);
     reply
 }

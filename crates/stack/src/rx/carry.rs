@@ -58,6 +58,7 @@ impl<P: Platform> Driver<P> {
     #[cold]
     pub(super) fn find_input(&mut self) {
         self.bound = self.active.frame_bound();
+        (self.polled, self.shut) = (self.active.polls_rings(), false);
         self.vector.limit(match self.bound {
             Some(FrameBound::AtMost(most)) => most.min(self.batch),
             _ => self.batch,

@@ -27,7 +27,7 @@ impl<P: Platform> Driver<P> {
     /// frame that waits for room in a device. Never late; early wakes are harmless.
     pub fn next_deadline(&self) -> Time {
         let now = self.shared.clock().now();
-        if self.has_looped() || self.transmit_queues().any(|queue| queue.has_blocked()) {
+        if self.has_looped() || self.has_turn() || self.transmit_queues().any(|queue| queue.has_blocked()) {
             return now;
         }
         let nap = self.waits_for_room().then(|| now + ROOM_NAP);
@@ -49,7 +49,7 @@ impl<P: Platform> Driver<P> {
 
     /// The latest time at which it must check for work.
     fn wake_deadline(&self, now: Time) -> Time {
-        if self.has_looped() {
+        if self.has_looped() || self.has_turn() {
             return now;
         }
         // With several devices the thread sleeps on the first and polls the others often enough.
@@ -66,6 +66,10 @@ impl<P: Platform> Driver<P> {
             let back = self.sources.iter().filter_map(|source| source.queue.next_due()).map(|due| due - now).min();
             self.idle.0.park(timeout.into_iter().chain(back).min());
             return WaitOutcome::Gone;
+        }
+        if self.awaits_turn() {
+            self.idle.0.park(timeout);
+            return WaitOutcome::Woken;
         }
         self.at = 0;
         let outcome = self.sources.first_mut().map_or(WaitOutcome::Gone, |source| source.queue.wait(timeout));

@@ -77,7 +77,8 @@ fn a_thread_in_the_stack_keeps_all_others_out(arch: Architecture) {
     conn_thread_2,
     squeue_fill,
     squeue_nodrain,
-    squeue_process
+    squeue_process,
+    squeue_process_poll
 ))]
 fn a_busy_cell_does_not_block_other_cells(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
@@ -96,7 +97,8 @@ fn a_busy_cell_does_not_block_other_cells(arch: Architecture) {
     conn_thread_2,
     squeue_fill,
     squeue_nodrain,
-    squeue_process
+    squeue_process,
+    squeue_process_poll
 ))]
 fn a_busy_cell_serves_one_connection_at_a_time(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {

@@ -110,7 +110,7 @@ fn connp_t_with_rings_takes_no_lock_for_a_segment(arch: Architecture) {
 
 /// Solaris: the squeue's lock guards the queue and the flag and is "dropped while processing": the flag is the
 /// ownership.
-#[every_arch(only(squeue_fill, squeue_nodrain, squeue_process))]
+#[every_arch(only(squeue_fill, squeue_nodrain, squeue_process, squeue_process_poll))]
 fn squeue_runs_events_under_its_flag_and_no_lock(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         let walks = walks(arch, ends);
@@ -126,7 +126,7 @@ fn squeue_runs_events_under_its_flag_and_no_lock(arch: Architecture) {
 }
 
 /// `SQ_FILL` queues every segment; the other two modes run a segment where it arrives if the shard is free.
-#[every_arch(only(squeue_fill, squeue_nodrain, squeue_process))]
+#[every_arch(only(squeue_fill, squeue_nodrain, squeue_process, squeue_process_poll))]
 fn squeue_queues_segments_of_a_free_shard_in_mode_fill_only(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         let fills = arch.to_string() == "squeue:fill";

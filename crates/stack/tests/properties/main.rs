@@ -21,6 +21,7 @@ mod netisr;
 mod processor;
 mod scene;
 mod softint;
+mod squeue_polling;
 mod two_queues;
 mod wakes;
 mod walk;

@@ -83,7 +83,7 @@ fn arrival_order(arch: Architecture) {
 }
 
 /// The places where an event may wait although its cell is free a moment later.
-#[every_arch(only(adaptive, backlog, shared_nothing, squeue_process, up))]
+#[every_arch(only(adaptive, backlog, shared_nothing, squeue_process, squeue_process_poll, up))]
 fn arrivals_beside_calls(arch: Architecture) {
     holds(move || models::arrivals_beside_calls::<Checked>(arch));
 }
@@ -120,6 +120,7 @@ fn a_stack_is_switched_in_use() {
         ("connp-l:4", "connp-t"),
         ("connp-t", "squeue:process"),
         ("squeue:fill", "up"),
+        ("squeue:process+poll", "squeue:process"),
         ("up", "msgp:6"),
         ("netisr:deferred", "connp-l:4"),
         ("connp-t", "netisr:hybrid"),

@@ -174,6 +174,12 @@ fn a_shard_that_is_drained_needs_no_worker(arch: Architecture) {
     holds_with(Mistake::NoWake(CALLER, WORKER), move || crowd::<Checked>(arch));
 }
 
+/// `squeue:process+poll`: the thread that gives up a shard wakes the receive thread that has left frames in the device.
+#[every_arch(only(squeue_process_poll))]
+fn a_ring_that_nobody_gives_a_turn_is_found(arch: Architecture) {
+    hangs_with(Mistake::NoWake(CALLER, RECEIVER), move || arrivals_beside_calls::<Checked>(arch));
+}
+
 /// `msgp-pool`: a receive thread wakes a worker for the frames that it has put into the shared input, a worker checks
 /// again before it sleeps, and one that passes its turn on wakes the next.
 #[every_arch(only(msgp_pool))]

@@ -6,6 +6,7 @@
 
 mod abort;
 mod close;
+mod damaged;
 pub(crate) mod early;
 mod expect_answers;
 pub(crate) mod fast_open;
@@ -26,6 +27,7 @@ mod transmit_ready;
 
 pub use abort::{Abort, LinkDown};
 pub use close::{Close, Shutdown};
+pub use damaged::DamagedData;
 pub use expect_answers::ExpectAnswers;
 pub use fast_open::{Start, TakeDestinationUpdate};
 pub use icmp::{IcmpError, IcmpKind, PathMtu};
@@ -78,6 +80,14 @@ pub trait TcpEvent {
     /// ([`ChecksumPlacement::Inside`](crate::config::ChecksumPlacement::Inside)).
     #[inline]
     fn unchecked(&self) -> &[u8] {
+        &[]
+    }
+
+    /// Data that the event sums if the check of its checksum cannot wait
+    /// ([`ChecksumPlacement::After`](crate::config::ChecksumPlacement::After)), which
+    /// [`Counter::ChecksumsInside`](observe::Counter::ChecksumsInside) then counts.
+    #[inline]
+    fn checked_late(&self) -> &[u8] {
         &[]
     }
 }

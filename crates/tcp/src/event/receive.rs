@@ -12,6 +12,7 @@ use crate::outbox::Outbox;
 use crate::output;
 use crate::pcb::{Ack, Reassembly, ReceiveWindow, RecvSnapshot};
 use crate::scarcity::of_buffer;
+use crate::segment::{holds_later, is_as_sent};
 use crate::state::State;
 
 /// Take about `max` bytes of data: whole buffers, at least one if there is any, so it may be more. The caller copies
@@ -81,6 +82,22 @@ pub struct ReceiveRemainder {
     nothing: bool,
     update: Option<RecvSnapshot>,
     state: State,
+}
+
+impl Received {
+    /// Checks the checksum of data for which that was left to the thread that takes it
+    /// ([`ChecksumPlacement::After`](crate::config::ChecksumPlacement::After)); to be called with the connection released. False: some
+    /// data is damaged. It and what follows it are dropped, and the connection has to be ended by
+    /// [`DamagedData`](crate::DamagedData).
+    pub fn check(&mut self) -> bool {
+        let good = self.data.iter_mut().map_while(|buffer| holds_later(buffer).then_some(())).count();
+        if good == self.data.len() {
+            return true;
+        }
+        self.data.truncate(good);
+        (self.more, self.end) = (false, false);
+        false
+    }
 }
 
 impl Receive {
@@ -275,6 +292,9 @@ fn peek(rw: &ReceiveWindow, max: usize) -> Peeked {
     let mut data = Vec::with_capacity(max.min(rw.queued as usize));
     let buffers = (0..).map_while(|index| rw.queue.get(index));
     for buffer in buffers {
+        if !is_as_sent(buffer) {
+            break;
+        }
         let count = buffer.len().min(max - data.len());
         data.extend_from_slice(&buffer[..count]);
         if data.len() == max {

@@ -215,6 +215,12 @@ impl HeaderIn {
     #[inline]
     pub(crate) fn classify(&mut self, segment: &Segment, now: Time) -> SegmentPath {
         self.hear(now);
+        self.path(segment)
+    }
+
+    /// [`HeaderIn::classify`], without taking note of the segment.
+    #[inline]
+    pub(crate) fn path(&self, segment: &Segment) -> SegmentPath {
         let plain = segment.header.flags.0 & !TcpFlags::PSH.0 == TcpFlags::ACK.0;
         let usual = segment.ecn() < self.traits >> NOTABLE_SHIFT
             && (self.traits & EXCHANGES == 0 || !self.takes_whole(segment));

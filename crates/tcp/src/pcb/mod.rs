@@ -39,7 +39,7 @@ pub(crate) use hold::{Hold, Push};
 pub(crate) use loss::{Delivery, Detected, Flight, FrtoState, Loss, Sizes};
 pub(crate) use mtu_search::MtuSearch;
 pub(crate) use rare::Rare;
-pub(crate) use receive_window::{Ack, ReadMode, RecvSnapshot, first_window};
+pub(crate) use receive_window::{Ack, COALESCE, ReadMode, RecvSnapshot, first_window};
 pub(crate) use send_window::{
     Awaited, RECOVERY_PROBES, RECOVERY_SLACK, RecoveryMode, TIMER_SLACK, TIMESTAMPS_LEN, TimerPurpose,
 };

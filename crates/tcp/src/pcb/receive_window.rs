@@ -7,7 +7,7 @@
 use core::time::Duration;
 
 use observe::Time;
-use pktbuf::PktBuf;
+use pktbuf::{Checksum, PktBuf};
 use wire::SeqNumber;
 use wire::tcp::SackBlocks;
 
@@ -25,7 +25,7 @@ use crate::window_rule::{WindowInputs, WindowRule};
 /// byte at a time does not pin one buffer per byte. About half of a block for one frame: whatever lengths a peer
 /// chooses, two adjacent blocks hold at least as much as one could, and unread data pins at most about three times its
 /// length.
-const COALESCE: usize = 1024;
+pub(crate) const COALESCE: usize = 1024;
 
 /// RFC 7323 section 5.5: a timestamp that was not confirmed for 24 days may have wrapped.
 const TS_RECENT_LIFE: u32 = ((24 * 86_400 * 1_000_000_000_u64) >> 30) as u32;
@@ -361,6 +361,7 @@ impl ReceiveWindow {
         if !alone
             && len <= COALESCE
             && let Some(tail) = self.queue.back_mut()
+            && !matches!(tail.meta().checksum, Checksum::Later { .. })
             && tail.tailroom() >= len
             && tail.extend_from_slice(&data)
         {

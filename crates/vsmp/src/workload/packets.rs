@@ -80,6 +80,9 @@ pub enum Summing {
     Before,
     /// By the stack, and of received segments while their connection is held.
     Inside,
+    /// By the stack, and of received segments, where that is possible, when their connection has been released, before the application
+    /// has the data.
+    After,
 }
 
 /// How `msgp-pool` counts the holders of a connection.
@@ -309,9 +312,11 @@ impl Packets {
         }
         (config.tcp.rto.min_rto, config.tcp.rto.initial_rto) = (LEAST_RTO, LEAST_RTO);
         config.tcp.timestamps = false;
-        if self.traffic.summing == Summing::Inside {
-            config.tcp.checksum_placement = ChecksumPlacement::Inside;
-        }
+        config.tcp.checksum_placement = match self.traffic.summing {
+            Summing::Card | Summing::Before => ChecksumPlacement::Before,
+            Summing::Inside => ChecksumPlacement::Inside,
+            Summing::After => ChecksumPlacement::After,
+        };
         let prefix = if self.ipv6 { 64 } else { 24 };
         let addresses = vec![(self.addresses()[0], prefix)];
         let addressing = Addressing::default();

@@ -60,7 +60,12 @@ impl<T: RunsEvents> HeldConnection for T {
     }
 
     fn receive(&mut self, received: &mut Received) -> Result<(), tcp::Error> {
-        self.run(tcp::ReceiveInto { max: 1, received }).unwrap_or(Err(tcp::Error::NotConnected))
+        self.run(tcp::ReceiveInto { max: 1, received: &mut *received }).unwrap_or(Err(tcp::Error::NotConnected))?;
+        if !received.check() {
+            self.run(tcp::DamagedData);
+            return Err(tcp::Error::Aborted);
+        }
+        Ok(())
     }
 
     fn shut_down(&mut self, how: Shutdown) -> Result<(), tcp::Error> {

@@ -6,7 +6,7 @@ use wire::SeqNumber;
 
 use crate::outbox::{Outbox, Readiness};
 use crate::pcb::reassembly::Inserted;
-use crate::pcb::{Ack, IDLE_CHECK, ReadMode, Reassembly, ReceiveWindow, RecvSnapshot};
+use crate::pcb::{Ack, COALESCE, IDLE_CHECK, ReadMode, Reassembly, ReceiveWindow, RecvSnapshot};
 
 /// The disposition of the data.
 #[derive(Debug)]
@@ -52,6 +52,13 @@ pub(crate) fn accept(
         rw.acked(snapshot.nxt, snapshot.edge);
     }
     TakenData { ack, snapshot, fin: rw.fin_next(), dropped }
+}
+
+/// Whether the data would be queued in the buffer in which it is, as a whole: its checksum may then be checked when it is taken.
+#[inline]
+pub(crate) fn keeps_whole(rw: &ReceiveWindow, ra: &Reassembly, seq: SeqNumber, data: &PktBuf) -> bool {
+    let fits = data.len() > COALESCE && data.len() as u32 <= rw.window();
+    fits && seq == rw.nxt && ra.is_empty() && rw.state.accepts_data() && !rw.discards()
 }
 
 /// Memory use exceeds the limit, and this user leaves more unread than the least buffer holds: data is dropped until it

@@ -13,10 +13,11 @@ use super::answers::{Disposition, challenge, refuse};
 use super::otherwise::finish;
 use super::{data, sequence};
 use crate::access::PcbAccess;
+use crate::event::{DamagedData, TcpEvent};
 use crate::lane;
 use crate::outbox::Outbox;
 use crate::pcb::Ack;
-use crate::segment::Segment;
+use crate::segment::{Segment, holds_later};
 
 /// Processes the header of a segment with only ACK and PSH that arrived in ESTABLISHED. `None`: it has data, for
 /// [`take_data`].
@@ -24,14 +25,29 @@ use crate::segment::Segment;
 /// There are two steps so that only the handle of the data is moved, and the header stays where it was parsed.
 #[inline]
 pub(crate) fn take_header<A: PcbAccess>(
-    segment: &Segment,
+    segment: &mut Segment,
     pcb: &mut A,
     out: &mut Outbox<'_>,
     now: Time,
 ) -> Option<Disposition> {
-    let echo = match pcb.receive_side(|rw, ra| sequence::check(rw, ra, segment, out.config, now)) {
-        Ok(echo) => echo,
-        Err(refused) => return Some(refuse(refused, pcb, out, now)),
+    let mut summed = false;
+    let checked = pcb.receive_side(|rw, ra| {
+        if segment.may_wait() && !data::keeps_whole(rw, ra, segment.header.seq, &segment.data) {
+            summed = true;
+            if !segment.checksum_holds() {
+                return None;
+            }
+            segment.pass();
+        }
+        Some(sequence::check(rw, ra, segment, out.config, now))
+    });
+    if summed {
+        out.count(Counter::ChecksumsInside, 1);
+    }
+    let echo = match checked {
+        Some(Ok(echo)) => echo,
+        Some(Err(refused)) => return Some(refuse(refused, pcb, out, now)),
+        None => return Some(Disposition::Dropped(out.dropped(DropReason::TcpBadChecksum))),
     };
     let len = segment.data.len() as u32;
     let acked = pcb.send_side(|sw, rq| acknowledgement::process(sw, rq, &segment.header, len, out, now));
@@ -54,12 +70,27 @@ pub(crate) fn take_header<A: PcbAccess>(
 
 /// Process the data of a segment whose header is accepted.
 #[inline]
-pub(crate) fn take_data<A: PcbAccess>(segment: Segment, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Disposition {
-    let Segment { header, data, followed, .. } = segment;
+pub(crate) fn take_data<A: PcbAccess>(
+    mut segment: Segment,
+    pcb: &mut A,
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> Disposition {
+    segment.put_off();
+    let Segment { header, mut data, followed, .. } = segment;
     let taken = pcb.receive_side(|rw, ra| {
+        // Another event may have run since the header was taken.
+        if !data::keeps_whole(rw, ra, header.seq, &data) && !holds_later(&mut data) {
+            return None;
+        }
         sequence::take_timestamp(rw, &header, now);
-        data::accept(rw, ra, (header.seq, data, false), followed, out, now)
+        Some(data::accept(rw, ra, (header.seq, data, false), followed, out, now))
     });
+    let Some(taken) = taken else {
+        // Its header has been believed.
+        DamagedData.run(pcb, out, now);
+        return Disposition::Dropped(DropReason::TcpDamagedLate);
+    };
     // With a FIN behind it, one acknowledgement covers both.
     let ack = if taken.fin { Ack::None } else { taken.ack };
     let advertised = pcb.transmit(out, |sw, rq, ho, out| {

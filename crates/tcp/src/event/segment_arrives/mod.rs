@@ -67,7 +67,12 @@ impl TcpEvent for SegmentArrives<'_> {
 
     #[inline]
     fn unchecked(&self) -> &[u8] {
-        self.0.as_ref().filter(|segment| !segment.is_checked()).map_or(&[], |segment| &segment.data)
+        self.0.as_ref().filter(|segment| segment.is_checked_inside()).map_or(&[], |segment| &segment.data)
+    }
+
+    #[inline]
+    fn checked_late(&self) -> &[u8] {
+        self.0.as_ref().filter(|segment| segment.may_wait()).map_or(&[], |segment| &segment.data)
     }
 
     #[inline]
@@ -86,11 +91,17 @@ impl TcpEvent for SegmentArrives<'_> {
 /// The general code, which processes any segment. Not part of the lane's code: there it would only be in the way.
 #[inline(never)]
 fn general<A: PcbAccess>(arrival: &mut Option<Segment>, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Disposition {
-    let Some(segment) = &*arrival else { return Disposition::Done };
+    let Some(segment) = arrival else { return Disposition::Done };
     out.count(Counter::SegmentsIn, 1);
+    let may_wait = segment.may_wait();
     let judged = pcb.header_in(|header_in| {
+        let waits = may_wait && header_in.path(segment) == SegmentPath::Established;
         // Inside the hold-set, if the configuration places the check there.
-        if segment.checksum_holds() { Ok(header_in.classify(segment, now)) } else { Err(DropReason::TcpBadChecksum) }
+        if waits || segment.checksum_holds() {
+            Ok(header_in.classify(segment, now))
+        } else {
+            Err(DropReason::TcpBadChecksum)
+        }
     });
     match judged {
         Ok(SegmentPath::Established) => match fast_path::take_header(segment, pcb, out, now) {
@@ -102,6 +113,9 @@ fn general<A: PcbAccess>(arrival: &mut Option<Segment>, pcb: &mut A, out: &mut O
         },
         Ok(SegmentPath::Whole) => {
             out.count(Counter::SlowPathIn, 1);
+            if may_wait {
+                out.count(Counter::ChecksumsInside, 1);
+            }
             pcb.whole(out, |parts, out| whole(arrival, parts, out, now))
         }
         Err(reason) => Disposition::Dropped(out.dropped(reason)),

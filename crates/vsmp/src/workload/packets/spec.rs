@@ -30,7 +30,7 @@ impl std::error::Error for SpecError {}
 /// |---|---|
 /// | `receive`, `send` | the side; `receive` if none is named |
 /// | `udp` | datagrams |
-/// | `checksum`, `inside` | checksums by the stack, before the connection is held or while it is |
+/// | `checksum`, `inside`, `after` | checksums by the stack, before the connection is held, while it is, or when it has been released |
 /// | `tickets` | application tickets |
 /// | `each` | a connection for each CPU, whatever number of them is asked for |
 /// | `counts=atomic`, `counts=locked` | under `msgp-pool`, the holders of a connection are counted by an atomic instruction that is charged, or under a lock of their own; without the word nothing is charged for counting |
@@ -105,6 +105,7 @@ impl fmt::Display for Traffic {
             ("udp", self.udp),
             ("checksum", self.summing == Summing::Before),
             ("inside", self.summing == Summing::Inside),
+            ("after", self.summing == Summing::After),
             ("tickets", self.tickets),
             ("each", self.each),
             ("counts=atomic", self.counts == Some(ReferenceCounts::Atomic)),
@@ -138,6 +139,7 @@ impl Traffic {
                 "udp" => self.udp = true,
                 "checksum" => self.summing = Summing::Before,
                 "inside" => self.summing = Summing::Inside,
+                "after" => self.summing = Summing::After,
                 "tickets" => self.tickets = true,
                 "each" => self.each = true,
                 "global-caches" => self.caching = Caching::Global,
