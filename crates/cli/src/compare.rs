@@ -90,10 +90,10 @@ struct Common {
     /// Let the memory link accept super-segments, as network cards with segmentation offload do
     #[arg(long)]
     offload: bool,
-    /// Use each connection on the thread that receives its segments. Without this option, connections are spread evenly
-    /// over the threads, as in the benchmark's paper, and another thread receives most of them
+    /// Spread connections evenly over the threads, as in the benchmark's paper, so that another thread receives most of
+    /// them. Without this option, each connection is used by the thread that receives its segments
     #[arg(long)]
-    affinity: bool,
+    even_spread: bool,
     /// Faults of the memory link, such as "loss 0.1% delay 5ms" (docs/faults.md); the kernel is not measured then
     #[arg(long, value_name = "PLAN", long_help = crate::network::fault_help())]
     fault: Option<FaultPlan>,
@@ -128,9 +128,6 @@ pub fn run(args: Args) -> Result<(), Failure> {
 
 /// Runs `heddle rpc`.
 pub fn run_rpc(args: RpcArgs) -> Result<(), Failure> {
-    if args.connect && args.common.affinity {
-        return Err(Failure::usage("--affinity needs connections that stay open: leave out --connect or --affinity"));
-    }
     let mut options = args.common.options(if args.connect { Workload::Connect } else { Workload::Rpc })?;
     options.connections.clone_from(&args.conns);
     options.request = args.request as usize;
@@ -153,7 +150,7 @@ impl Common {
         options.buffer = (self.buffer > 0).then_some(self.buffer);
         options.mtu = self.mtu as usize;
         options.offload = self.offload;
-        options.affinity = self.affinity;
+        options.affinity = !self.even_spread;
         options.fault.clone_from(&self.fault);
         options.ipv6 = self.ipv6;
         options.kernel = !self.no_kernel && self.fault.is_none() && !self.ipv6;

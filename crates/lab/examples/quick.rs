@@ -1,5 +1,5 @@
 //! One workload under one architecture, for profiling: `quick ARCH CONNECTIONS THREADS SECONDS [rpc|connect]`, with
-//! `LOCK=KIND`, `AFFINITY=1` and `IPV6=1` in the environment.
+//! `LOCK=KIND`, `IPV6=1` and `EVEN_SPREAD=1` (connections on any thread, as in the papers) in the environment.
 use std::time::Duration;
 
 use lab::sampling::Contender;
@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if let Ok(kind) = std::env::var("LOCK") {
         params.lock = kind.parse()?;
     }
-    params.affinity = std::env::var_os("AFFINITY").is_some();
+    params.affinity = std::env::var_os("EVEN_SPREAD").is_none();
     params.ipv6 = std::env::var_os("IPV6").is_some();
     let seconds: f64 = arg(4, "1").parse()?;
     let mut bench = match arg(5, "bulk").as_str() {

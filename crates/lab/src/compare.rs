@@ -52,7 +52,7 @@ pub struct Options {
     pub ipv6: bool,
     /// Whether the link segments and coalesces.
     pub offload: bool,
-    /// Whether a connection is used by the thread whose queue receives it.
+    /// Whether a connection is used by the thread whose queue receives it; see [`Params::affinity`].
     pub affinity: bool,
     /// Faults of the memory link; the kernel's loopback has none and is left out then.
     pub fault: Option<FaultPlan>,
@@ -82,7 +82,7 @@ impl Options {
             mtu: 1500,
             ipv6: false,
             offload: false,
-            affinity: false,
+            affinity: true,
             fault: None,
             send: SendMode::Shared,
             kernel: true,
