@@ -90,10 +90,10 @@ struct Common {
     /// Let the memory link accept super-segments, as network cards with segmentation offload do
     #[arg(long)]
     offload: bool,
-    /// Use each connection on the thread that receives its segments. Without this option, connections are spread evenly
-    /// over the threads, as in the benchmark's paper, and another thread receives most of them
+    /// Spread connections evenly over the threads, as in the benchmark's paper, so that another thread receives most of
+    /// them. Without this option, each connection is used by the thread that receives its segments
     #[arg(long)]
-    affinity: bool,
+    even_spread: bool,
     /// Process each segment by itself: one entry, one lock and one event for each, as in the systems of the papers. Without
     /// this option, segments of a connection that arrive together are processed together where the architecture can
     #[arg(long)]
@@ -132,9 +132,6 @@ pub fn run(args: Args) -> Result<(), Failure> {
 
 /// Runs `heddle rpc`.
 pub fn run_rpc(args: RpcArgs) -> Result<(), Failure> {
-    if args.connect && args.common.affinity {
-        return Err(Failure::usage("--affinity needs connections that stay open: leave out --connect or --affinity"));
-    }
     let mut options = args.common.options(if args.connect { Workload::Connect } else { Workload::Rpc })?;
     options.connections.clone_from(&args.conns);
     options.request = args.request as usize;
@@ -157,7 +154,7 @@ impl Common {
         options.buffer = (self.buffer > 0).then_some(self.buffer);
         options.mtu = self.mtu as usize;
         options.offload = self.offload;
-        options.affinity = self.affinity;
+        options.affinity = !self.even_spread;
         options.runs = !self.no_runs;
         options.fault.clone_from(&self.fault);
         options.ipv6 = self.ipv6;

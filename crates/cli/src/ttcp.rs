@@ -144,6 +144,8 @@ fn params(args: &Args, arch: Architecture) -> Params {
     params.threads = args.threads.unwrap_or(params.threads);
     params.message = args.length as usize;
     params.send = SendMode::Write;
+    // As in the papers that it is from.
+    (params.affinity, params.runs) = (false, false);
     params.presentation = args.xdr.map(Presentation::codec);
     params.fault.clone_from(&args.fault);
     params

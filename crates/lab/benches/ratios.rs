@@ -3,7 +3,8 @@
 //!
 //! The contenders of a row run alternately in slices of the same seconds; a ratio is taken within each of five rounds,
 //! and printed as the median of the rounds with the least and the greatest. Nothing is asserted about time. An argument
-//! selects the sections whose title contains it; `--smoke` runs each once, briefly.
+//! selects the sections whose title contains it; `--smoke` runs each once, briefly. `--even-spread` spreads connections
+//! over the threads as the papers do, whichever thread receives them.
 
 use std::io;
 
@@ -42,7 +43,8 @@ impl Section {
     /// Adds one of our architectures and returns its number.
     fn heddle(&mut self, arch: &str, threads: u32, offload: bool) -> io::Result<usize> {
         let arch: Architecture = arch.parse().map_err(io::Error::other)?;
-        let params = Params { connections: self.connections, threads, offload, ..Params::new(arch) };
+        let affinity = !given("--even-spread");
+        let params = Params { connections: self.connections, threads, offload, affinity, ..Params::new(arch) };
         let bench = match self.workload {
             Workload::Bulk => Bench::open(&params)?,
             Workload::Rpc => Bench::open_rpc(&params)?,
@@ -193,8 +195,13 @@ const SECTIONS: [(&str, Workload, u32, Open); 11] = [
     ("owners: RPC, 64 connections", Workload::Rpc, 64, owners),
 ];
 
+/// Whether the command line has this option.
+fn given(option: &str) -> bool {
+    std::env::args().any(|arg| arg == option)
+}
+
 fn main() {
-    let smoke = std::env::args().any(|arg| arg == "--smoke");
+    let smoke = given("--smoke");
     let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     for (title, workload, connections, open) in SECTIONS {
         if !wanted.is_empty() && !wanted.iter().any(|part| title.contains(part.as_str())) {

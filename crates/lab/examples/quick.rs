@@ -1,5 +1,5 @@
 //! One workload under one architecture, for profiling: `quick ARCH CONNECTIONS THREADS SECONDS [rpc|connect]`, with
-//! `LOCK=KIND`, `AFFINITY=1`, `IPV6=1` and `NO_RUNS=1` in the environment.
+//! `LOCK=KIND`, `IPV6=1`, `NO_RUNS=1` and `EVEN_SPREAD=1` (connections on any thread, as in the papers) in the environment.
 use std::time::Duration;
 
 use lab::sampling::Contender;
@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if let Ok(kind) = std::env::var("LOCK") {
         params.lock = kind.parse()?;
     }
-    params.affinity = std::env::var_os("AFFINITY").is_some();
+    params.affinity = std::env::var_os("EVEN_SPREAD").is_none();
     params.runs = std::env::var_os("NO_RUNS").is_none();
     params.ipv6 = std::env::var_os("IPV6").is_some();
     let seconds: f64 = arg(4, "1").parse()?;

@@ -52,7 +52,7 @@ pub struct Options {
     pub ipv6: bool,
     /// Whether the link segments and coalesces.
     pub offload: bool,
-    /// Whether a connection is used by the thread whose queue receives it.
+    /// Whether a connection is used by the thread whose queue receives it; see [`Params::affinity`].
     pub affinity: bool,
     /// Whether segments that follow one another enter the architecture together; see [`heddle::Builder::runs`].
     pub runs: bool,
@@ -84,7 +84,7 @@ impl Options {
             mtu: 1500,
             ipv6: false,
             offload: false,
-            affinity: false,
+            affinity: true,
             runs: true,
             fault: None,
             send: SendMode::Shared,

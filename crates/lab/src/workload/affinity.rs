@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 
-use heddle::TcpStream;
+use heddle::{TcpListener, TcpStream};
 use wire::FourTuple;
 use wire::rss::Toeplitz;
 
@@ -41,14 +41,20 @@ impl Affinity {
         (from.max(FIRST_PORT)..=u16::MAX).find(leads)
     }
 
-    /// Passes an accepted end to its thread.
-    pub fn pass(&self, thread: u32, stream: TcpStream) {
-        self.queue(thread).push_back(stream);
-    }
-
-    /// An end that another thread has accepted for this one.
-    pub fn take(&self, thread: u32) -> Option<TcpStream> {
-        self.queue(thread).pop_front()
+    /// Accepts an end at `listener`, which listens at `local`, for the calling thread, whose number is `thread`. An end for
+    /// another thread is passed on.
+    pub fn accept(&self, thread: u32, listener: &TcpListener, local: SocketAddr) -> Option<TcpStream> {
+        loop {
+            if let Some(stream) = self.queue(thread).pop_front() {
+                return Some(stream);
+            }
+            let (stream, peer) = listener.accept().ok()?;
+            let owner = self.thread_of(local, peer);
+            if owner == thread {
+                return Some(stream);
+            }
+            self.queue(owner).push_back(stream);
+        }
     }
 
     fn queue(&self, thread: u32) -> std::sync::MutexGuard<'_, VecDeque<TcpStream>> {

@@ -1,11 +1,11 @@
 //! Heddle under the same load as the kernel: two stacks on a pair of memory ports, both ends in this process.
 //!
 //! The shape is the parallel TCP benchmark of Willmann et al. 2006 (section 4): event-driven threads, one pinned to
-//! each processor, connections spread evenly over them. Each thread polls its queue pair of both stacks and runs the
-//! applications of its connections; RSS decides which queue a connection's segments come in at, so a connection is
-//! usually *not* received by the thread that uses it, and the architecture has to handle that (unless
-//! [`Params::affinity`] is set). A [`Bench`] works in slices and is idle in between; its clock stops while it is idle,
-//! so timers do not fire in the pauses.
+//! each processor, the same number of connections on each. Each thread polls its queue pair of both stacks and runs the
+//! applications of its connections. A connection is used by the thread whose queue receives it ([`Params::affinity`]). In
+//! the paper connections are spread evenly instead, and RSS decides which queue receives one: usually *not* that of the
+//! thread that uses it, and the architecture has to handle that. A [`Bench`] works in slices and is idle in between; its
+//! clock stops while it is idle, so timers do not fire in the pauses.
 
 mod affinity;
 mod bulk;
@@ -71,7 +71,9 @@ pub struct Params {
     pub offload: bool,
     /// Frames that each ring of the link holds.
     pub ring: usize,
-    /// Whether a connection is used by the thread whose queue receives it. Ignored by the connection-rate workload.
+    /// Whether a connection is used by the thread whose queue receives it; otherwise connections are spread evenly, and
+    /// another thread receives most of them, as in the papers. Where connections are opened all the time, those that a
+    /// thread opens are received by it, and a thread accepts first those that it has received.
     pub affinity: bool,
     /// Whether segments that follow one another enter the architecture together; see [`heddle::Builder::runs`].
     pub runs: bool,
@@ -80,8 +82,8 @@ pub struct Params {
 }
 
 impl Params {
-    /// Six connections under `arch`, one thread for each processor, 64 KiB messages, MTU 1500, 256 KiB buffers (the
-    /// paper's), no offload.
+    /// Six connections under `arch`, one thread for each processor, with affinity, 64 KiB messages, MTU 1500, 256 KiB
+    /// buffers (the paper's), no offload.
     pub fn new(arch: Architecture) -> Params {
         Params {
             arch,
@@ -97,7 +99,7 @@ impl Params {
             send: SendMode::Shared,
             offload: false,
             ring: 256,
-            affinity: false,
+            affinity: true,
             runs: true,
             fault: None,
         }

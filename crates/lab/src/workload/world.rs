@@ -37,7 +37,7 @@ pub(super) struct World {
     pub addresses: u32,
     opened: Arc<AtomicU32>,
     accepted: Arc<AtomicU32>,
-    affinity: Option<Arc<Affinity>>,
+    pub affinity: Option<Arc<Affinity>>,
 }
 
 impl World {
@@ -62,8 +62,9 @@ impl World {
             let interface = Interface::new(device).addresses(cidrs).map_err(io::Error::other)?;
             let builder =
                 Stack::builder().interface(interface).architecture(params.arch).lock(params.lock).cpus(threads);
-            // Without affinity, ports spread evenly, as in the papers; with it, `next_source` chooses each port.
-            let builder = builder.tcp(tcp_config(params)).homing(false).runs(params.runs);
+            // Without affinity ports spread evenly, as in the papers. With it the stack chooses the ports, or `next_source`,
+            // where the connections of each thread are counted.
+            let builder = builder.tcp(tcp_config(params)).homing(params.affinity).runs(params.runs);
             builder.stoppable_clock(clock.clone()).build_polled().map_err(io::Error::other)
         };
         let addresses = params.connections.div_ceil(PER_ADDRESS).clamp(1, 200);
@@ -252,17 +253,9 @@ impl Opener {
 
     /// An accepted end for this thread; one for another is passed on.
     fn accept(&self) -> Option<TcpStream> {
-        let Some(affinity) = &self.affinity else { return Some(self.listener.accept().ok()?.0) };
-        loop {
-            if let Some(stream) = affinity.take(self.thread) {
-                return Some(stream);
-            }
-            let (stream, peer) = self.listener.accept().ok()?;
-            let owner = affinity.thread_of(self.target, peer);
-            if owner == self.thread {
-                return Some(stream);
-            }
-            affinity.pass(owner, stream);
+        match &self.affinity {
+            Some(affinity) => affinity.accept(self.thread, &self.listener, self.target),
+            None => Some(self.listener.accept().ok()?.0),
         }
     }
 }
@@ -273,7 +266,7 @@ mod tests {
 
     #[test]
     fn with_affinity_both_ends_come_to_the_thread_that_receives_them() {
-        let params = Params { connections: 7, threads: 2, affinity: true, ..Params::new("connp-l:8".parse().unwrap()) };
+        let params = Params { connections: 7, threads: 2, ..Params::new("connp-l:8".parse().unwrap()) };
         let mut world = World::new(&params).unwrap();
         world.clock.go_on();
         let mut drivers: Vec<Polled> = (0..2).flat_map(|thread| world.take_drivers(thread)).collect();

@@ -134,7 +134,7 @@ impl Index {
 
     /// The same, from the cache.
     #[inline(always)]
-    fn recall(&self, flow_hash: u32, mut has: impl FnMut(u32) -> bool) -> Option<u32> {
+    pub fn recall(&self, flow_hash: u32, mut has: impl FnMut(u32) -> bool) -> Option<u32> {
         let [latest, before] = self.recent.get(flow_hash);
         if has(latest) {
             Some(latest)
@@ -145,8 +145,9 @@ impl Index {
         }
     }
 
+    /// The same, without the cache.
     #[inline(never)]
-    fn search(
+    pub fn search(
         &mut self,
         tuple: &FourTuple,
         flow_hash: u32,
