@@ -67,7 +67,7 @@ pub(crate) struct RxSource<P: Platform> {
 }
 
 /// What a segment's way needs of a driver.
-type Around<'a, P> = (&'a Shared<P>, &'a dyn RunningArchitecture<P>, &'a Toeplitz, &'a Counters);
+type DriverParts<'a, P> = (&'a Shared<P>, &'a dyn RunningArchitecture<P>, &'a Toeplitz, &'a Counters);
 
 /// A driver's batches from its queues.
 struct DriverBatches {
@@ -475,7 +475,7 @@ impl<P: Platform> Driver<P> {
     /// Parses a segment, classifies it and posts it, or adds it to `run`.
     #[inline(always)]
     fn tcp(
-        (shared, active, rss, counters): Around<'_, P>,
+        (shared, active, rss, counters): DriverParts<'_, P>,
         run: Option<&mut PendingRun>,
         (datagram, followed): (ip::Datagram, bool),
         now: Time,

@@ -195,7 +195,7 @@ fn what_cannot_wait_is_checked_before_it_is_accepted(arch: Architecture) {
         assert_eq!(call(&scene, &socket).map(|data| data.len()), Ok(100 + LONG));
         let (ports, seq) = ((PEER, PORT), scene.seq);
         let fin = Segment { data: &[3; LONG], ..Segment::ack(ports, seq, scene.ack) }.and(TcpFlags::FIN);
-        scene.node.exchange(&Segment { checksum: Checksum::OffBy(1), ..fin.clone() }.frame_over(ends));
+        scene.node.exchange(&Segment { checksum: Checksum::OffBy(1), ..fin }.frame_over(ends));
         assert_eq!(call(&scene, &socket), Err(tcp::Error::WouldBlock));
         scene.node.exchange(&fin.frame_over(ends));
         assert_eq!(call(&scene, &socket), Ok(vec![3; LONG]));
@@ -218,9 +218,12 @@ fn damaged_data_is_not_shown(arch: Architecture) {
     }
 }
 
+/// The data that a handler was given, and the outcome of its connection.
+type Recorded = (Vec<u8>, Option<Result<(), tcp::Error>>);
+
 /// Records its data, and how it ended.
 #[derive(Clone, Default)]
-struct Records(Arc<Mutex<(Vec<u8>, Option<Result<(), tcp::Error>>)>>);
+struct Records(Arc<Mutex<Recorded>>);
 
 impl ConnectionHandler<Real> for Records {
     fn data(&mut self, _: &mut Conn<'_, Real>, data: PktBuf) {

@@ -30,19 +30,15 @@ impl<P: Platform> Stack<P> {
     /// The same for the data in an answer. If none of it is good, the answer is the one of a connection that has ended.
     #[cold]
     pub(super) fn check_answer(&self, target: &Target, reply: &mut Reply) {
-        match reply {
-            Reply::Received(Ok(received)) => {
-                if !self.check_received(target, received) && received.data.is_empty() {
-                    self.active().call(target, &mut Call::Receive(tcp::Receive { max: 1 }), reply);
-                }
-            }
+        let (received, mut again) = match reply {
+            Reply::Received(Ok(received)) => (received, Call::Receive(tcp::Receive { max: 1 })),
             Reply::ReceivedInOrder(Ok(taken)) => {
-                if !self.check_received(target, &mut taken.received) && taken.received.data.is_empty() {
-                    let again = tcp::ReceiveInOrder { max: 1 };
-                    self.active().call(target, &mut Call::ReceiveInOrder(again), reply);
-                }
+                (&mut taken.received, Call::ReceiveInOrder(tcp::ReceiveInOrder { max: 1 }))
             }
-            _ => {}
+            _ => return,
+        };
+        if !self.check_received(target, received) && received.data.is_empty() {
+            self.active().call(target, &mut again, reply);
         }
     }
 }
