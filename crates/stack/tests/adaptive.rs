@@ -26,7 +26,7 @@ use wire::tcp::TcpFlags;
 
 const CORES: usize = 2;
 /// Groups of `adaptive` with that many receive threads.
-const GROUPS: usize = 32 * CORES;
+const GROUPS: usize = 8 * CORES;
 const PORT: u16 = 80;
 /// More entries than the windows up to a decision that is not on trial any more.
 const ENOUGH: usize = 2500;
