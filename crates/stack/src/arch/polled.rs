@@ -47,6 +47,8 @@ pub enum CellUse {
     Message {
         /// How many waited, this one included.
         waiting: usize,
+        /// It is a call, and its caller has waited until the thread where the cell is at home looked for messages.
+        awaited: bool,
     },
 }
 
@@ -262,8 +264,9 @@ impl<P: Platform, D: Domain<P>> PolledCell<P, D> {
             let answer = match message {
                 CellMessage::Job(job, asker) => Some(PendingReply::new(Reply::Job(job()), asker)),
                 message => {
+                    let how = self.use_by(&message, waiting);
                     let run = |cell: &mut Cell<P>| message.run(cell, now, &mut deferred);
-                    let answer = self.cell.with(|counted| self.run(counted, CellUse::Message { waiting }, run));
+                    let answer = self.cell.with(|counted| self.run(counted, how, run));
                     debug_assert!(answer.is_ok(), "only the owner drains the mailbox");
                     answer.ok().flatten()
                 }
@@ -273,6 +276,16 @@ impl<P: Platform, D: Domain<P>> PolledCell<P, D> {
             answer.into_iter().for_each(PendingReply::give);
         }
         ran
+    }
+
+    /// How the calling thread, which drains the mailbox, uses the cell for a message. What concerns all cells is no use of this one.
+    fn use_by(&self, message: &CellMessage<P>, waiting: usize) -> CellUse {
+        let awaited = match message {
+            CellMessage::Control(..) | CellMessage::StackStats(_) => return CellUse::Look,
+            CellMessage::Call(_, _, asker) | CellMessage::Udp(_, asker) => asker.is_awaited(),
+            _ => false,
+        };
+        CellUse::Message { waiting, awaited: awaited && self.is_polled_by_me() }
     }
 
     /// Whether the calling thread owns the cell because it polls.
@@ -353,7 +366,8 @@ impl<P: Platform, D: Domain<P>> Exclusion<P> for PolledCell<P, D> {
         let turns = if P::EXPLORED { D::TURNS.min(1) } else { D::TURNS };
         let taken = || self.cell.owner().is_some_and(|owner| owner != P::known_thread_index());
         let mut turn = 0;
-        while turn < turns && taken() && self.owner.load(Ordering::Relaxed) == NO_THREAD {
+        // The word that changes is read last: on a simulated machine a turn lasts until the last one that was read is written.
+        while turn < turns && self.owner.load(Ordering::Relaxed) == NO_THREAD && taken() {
             P::relax(turn);
             turn += 1;
         }

@@ -25,6 +25,8 @@ use crate::Vsmp;
 type Socket<P> = Arc<TcpSocket<P>>;
 
 const PORT: u16 = 5001;
+/// Ports from here on belong to no service.
+const FIRST_PORT: u16 = 10_000;
 /// Bytes of one call with bulk data.
 const WRITE: usize = 16 << 10;
 /// Bytes of one read.
@@ -43,6 +45,17 @@ pub enum Load {
     Requests(usize),
 }
 
+/// The receive queues by which the connections' segments arrive. Every thread opens as many connections as the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flows {
+    /// Any: most connections are received by another thread than the one that opened them.
+    Spread,
+    /// The one of the thread that opens the connection.
+    Home,
+    /// Three of four connections arrive by the first queue, whoever opens them.
+    Uneven,
+}
+
 /// The parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Pair {
@@ -58,6 +71,10 @@ pub struct Pair {
     pub connections: usize,
     /// What they carry.
     pub load: Load,
+    /// The queues by which they arrive.
+    pub flows: Flows,
+    /// The seed of both stacks: other seeds have other ports.
+    pub seed: u64,
     /// Whether the addresses are IPv6.
     pub ipv6: bool,
     /// Time from the first SYN until the last thread stops.
@@ -87,8 +104,10 @@ impl Transferred {
 }
 
 impl Pair {
-    /// One CPU, six connections with bulk data over IPv4, 20 ms.
+    /// One CPU, six connections with bulk data over IPv4, 20 ms. Flows are spread, as in the lab with an even spread. But a
+    /// thread that owns a cell opens connections in it.
     pub fn new(arch: Architecture) -> Pair {
+        let flows = if arch.properties().polling_thread_owns { Flows::Home } else { Flows::Spread };
         Pair {
             arch,
             cpus: 1,
@@ -96,6 +115,8 @@ impl Pair {
             lock_kind: LockKind::default(),
             connections: 6,
             load: Load::Bulk,
+            flows,
+            seed: 1,
             ipv6: false,
             time: Duration::from_millis(20),
         }
@@ -137,7 +158,10 @@ impl Pair {
                     drivers: [ours, theirs],
                     stacks: [client.clone(), server.clone()],
                     load: self.load,
+                    local: SocketAddr::new(from, 0),
                     remote,
+                    queues: pollers,
+                    uneven: (self.flows == Flows::Uneven).then_some(FIRST_PORT + index as u16),
                     listener: listener.clone(),
                     set: PollSet::new(false).expect("a set without a descriptor"),
                     to_open: self.connections / pollers + usize::from(index < self.connections % pollers),
@@ -171,11 +195,8 @@ impl Pair {
 
     fn stack<P: Platform>(&self, device: MemDevice, address: IpAddr, cpus: usize) -> (Stack<P>, Vec<Driver<P>>) {
         let mut config = StackConfig::<P>::new(self.arch);
-        (config.cpus, config.lock_kind, config.seed) = (cpus, self.lock_kind, Some(1));
-        // Flows are spread evenly, whichever thread opens them, as in the lab. But a thread that owns a cell opens
-        // connections in it: it polls both stacks, and a thread that waits for an answer in one stack does not read
-        // messages of the other.
-        config.homing = self.arch.properties().polling_thread_owns;
+        (config.cpus, config.lock_kind, config.seed) = (cpus, self.lock_kind, Some(self.seed));
+        config.homing = self.flows == Flows::Home;
         // The work of a segment is charged alike wherever it is, so it must cost alike.
         config.runs = false;
         let size = 256 << 10;
@@ -211,7 +232,11 @@ struct PollingThread<P: Platform> {
     drivers: [Driver<P>; 2],
     stacks: [Stack<P>; 2],
     load: Load,
+    local: SocketAddr,
     remote: SocketAddr,
+    queues: usize,
+    /// With [`Flows::Uneven`], the next port to look at; threads look at different ones.
+    uneven: Option<u16>,
     listener: Arc<ListenerShared<P>>,
     set: Arc<PollSet<P>>,
     to_open: usize,
@@ -260,7 +285,8 @@ impl<P: Platform> PollingThread<P> {
         let before = (self.to_open, self.opening.len(), self.ends.len());
         if self.to_open > 0 && self.opening.len() < 16 {
             let options = ConnectionOptions { no_delay: true, ..Default::default() };
-            let socket = self.stacks[0].connect(None, self.remote, &options).expect("it opens");
+            let local = self.uneven_end();
+            let socket = self.stacks[0].connect(local, self.remote, &options).expect("it opens");
             self.opening.push(socket);
             self.to_open -= 1;
         }
@@ -274,6 +300,19 @@ impl<P: Platform> PollingThread<P> {
             self.register(false, socket);
         }
         before != (self.to_open, self.opening.len(), self.ends.len())
+    }
+
+    /// With [`Flows::Uneven`], the local end of the next connection; otherwise the stack chooses.
+    fn uneven_end(&mut self) -> Option<SocketAddr> {
+        let queue = if self.to_open.is_multiple_of(4) { self.queues - 1 } else { 0 };
+        loop {
+            let port = self.uneven?;
+            self.uneven = Some(port + self.queues as u16);
+            let end = SocketAddr::new(self.local.ip(), port);
+            if self.stacks[0].flow(end, self.remote).index(self.queues) == queue {
+                return Some(end);
+            }
+        }
     }
 
     fn register(&mut self, is_client: bool, socket: Socket<P>) {

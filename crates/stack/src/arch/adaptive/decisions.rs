@@ -40,6 +40,8 @@ pub struct WindowCounts {
     pub visits: u32,
     /// Entries that another thread than their own ran: it found the group taken, and queued them.
     pub handoffs: u32,
+    /// Of these, calls whose callers waited for the thread where the group is at home.
+    pub awaited: u32,
     /// The longest queue that an owner found.
     pub longest: u32,
 }
@@ -48,16 +50,20 @@ pub struct WindowCounts {
 const VISIT: u64 = 1;
 /// Cost of a hand-off: a message, its queue's lock on both sides, cache lines that move, and perhaps a wake-up.
 const HANDOFF: u64 = 16;
+/// Cost of a call that waits for the thread where the group is at home. That thread looks for messages between two turns, in each
+/// of which it may serve a batch of frames and many connections of its application: some hundred microseconds in which the caller does nothing.
+const AWAITED: u64 = 4096;
 
 impl WindowCounts {
     /// The estimated cost of exclusion: nothing for an entry by the thread where the group is at home.
     pub fn cost(&self) -> u64 {
-        u64::from(self.visits) * VISIT + u64::from(self.handoffs) * HANDOFF
+        let queued = u64::from(self.handoffs - self.awaited.min(self.handoffs));
+        u64::from(self.visits) * VISIT + queued * HANDOFF + u64::from(self.awaited) * AWAITED
     }
 
-    /// The estimate if the group had its home at the thread with most entries, and all others were handed over.
+    /// The estimate if the group had its home at the thread with most entries, and the callers of all others waited for it.
     pub fn cost_at_home(&self) -> u64 {
-        u64::from(self.entries - self.by_one.min(self.entries)) * HANDOFF
+        u64::from(self.entries - self.by_one.min(self.entries)) * AWAITED
     }
 
     /// The estimate if each entry were a visit, and none had to queue.
@@ -74,9 +80,9 @@ impl WindowCounts {
 /// Why a group was given another place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecisionReason {
-    /// Almost all entries are those of one receive thread.
+    /// All entries are those of one receive thread.
     OneUser,
-    /// Other threads than the owner have too many of the entries.
+    /// Other threads than the owner use the group, and one of them has waited for it; or they have too many of the entries.
     OtherUsers,
     /// Its receive thread has not slept, and another one sleeps.
     Load {
@@ -156,7 +162,7 @@ pub struct GroupDecision {
 
 impl fmt::Display for GroupDecision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let WindowCounts { entries, by_one, handoffs, longest, .. } = self.counts;
+        let WindowCounts { entries, by_one, handoffs, awaited, longest, .. } = self.counts;
         let GroupDecision { at, group, from, to, .. } = self;
         let nanos = at.as_nanos();
         write!(f, "{}.{:06} s: group {group}, {from} -> {to}: ", nanos / 1_000_000_000, nanos % 1_000_000_000 / 1000)?;
@@ -168,7 +174,7 @@ impl fmt::Display for GroupDecision {
             }
             DecisionReason::LoadIsOver => f.write_str("the thread that it came from has slept")?,
         }
-        write!(f, " ({handoffs} handed over, longest queue {longest}); ")?;
+        write!(f, " ({handoffs} handed over, {awaited} waited for, longest queue {longest}); ")?;
         match self.outcome {
             DecisionOutcome::OnTrial => write!(f, "on trial against {}", self.before),
             DecisionOutcome::Kept(after) => write!(f, "kept: {after}, {} before", self.before),

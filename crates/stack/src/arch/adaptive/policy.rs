@@ -1,9 +1,10 @@
 //! What a flow group counts, and what follows from it.
 //!
 //! A group counts its entries in *windows*. The thread that ends one compares what exclusion cost in it with an estimate for
-//! the other way, and changes the group's place if that is half or less. A change is on trial: the first window after it is not
+//! the other way, and changes the group's place if that is half or less. A call that had to wait for the home of the group ends the
+//! window at once, and the stay there: the next call may wait as long. A change is on trial: the first window after it is not
 //! measured, because the group changes hands in it; if the second costs more than before the change, the former place is restored, and the group
-//! rests for a number of windows that doubles with each such failure. A change by load is judged by the entries of all receive threads in a
+//! rests for a number of windows that doubles with each such failure, as it does where others soon use a group that has gone home. A change by load is judged by the entries of all receive threads in a
 //! second, over a period.
 //!
 //! Windows end after a number of entries: there is no timer, and no clock is read before. They are short at first, and each
@@ -32,6 +33,8 @@ pub struct Lengths {
 
 /// The most windows for which a group rests, as a power of two.
 const LONGEST_REST: u32 = 8;
+/// Windows at home after which it was right to go there, although other threads use the group now.
+const LONG_STAY: u32 = 16;
 
 /// A change that has not been measured yet.
 #[derive(Debug)]
@@ -55,7 +58,10 @@ pub struct GroupCounts {
     trial: Option<Trial>,
     /// Windows until the next change.
     rest: u32,
+    /// Changes in a row that were wrong at once, or soon.
     failures: u32,
+    /// Windows since the last change.
+    stay: u32,
     /// The receive thread from which the group was moved by load, and how often that had slept at the end of the last window.
     came_from: Option<(usize, u64)>,
 }
@@ -94,14 +100,15 @@ impl GroupCounts {
             return false;
         }
         self.counted.entries += 1;
-        if let CellUse::Message { waiting } = how {
+        if let CellUse::Message { waiting, awaited } = how {
             self.counted.handoffs += 1;
+            self.counted.awaited += u32::from(awaited);
             self.counted.longest = self.counted.longest.max(u32::try_from(waiting).unwrap_or(u32::MAX));
         } else {
             self.counted.visits += u32::from(how == CellUse::Visit);
             self.vote(caller);
         }
-        self.counted.entries >= self.length
+        self.counted.entries >= self.length || self.counted.awaited > 0
     }
 
     #[inline(always)]
@@ -143,6 +150,7 @@ impl GroupCounts {
             self.decide(&counts, end, book)
         };
         let settles = self.trial.is_some() || next.is_some();
+        self.stay = if next.is_some() { 0 } else { self.stay.saturating_add(1) };
         self.length = if settles { lengths.first } else { (2 * self.length).min(lengths.longest) };
         next
     }
@@ -174,14 +182,21 @@ impl GroupCounts {
         };
         if !after.is_worse_than(trial.before) {
             book.log.conclude(trial.number, DecisionOutcome::Kept(after));
-            self.failures = 0;
+            if matches!(after, DecisionMeasure::Rate(_)) {
+                self.failures = 0;
+            }
             return None;
         }
         book.log.conclude(trial.number, DecisionOutcome::Reverted(after));
-        self.failures += 1;
-        self.rest = 1 << self.failures.min(LONGEST_REST);
+        self.fail(self.failures);
         self.came_from = None;
         Some(trial.from)
+    }
+
+    /// The last change was wrong, after so many others: the group rests, twice as long as the last time.
+    fn fail(&mut self, before: u32) {
+        self.failures = before + 1;
+        self.rest = 1 << self.failures.min(LONGEST_REST);
     }
 
     fn decide(
@@ -202,6 +217,7 @@ impl GroupCounts {
                     self.came_from = None;
                     (GroupPlace::Home(busy), DecisionReason::LoadIsOver, cost)
                 } else if counts.cost() >= 2 * counts.cost_if_shared() {
+                    self.fail(if self.stay < LONG_STAY { self.failures } else { 0 });
                     (GroupPlace::Shared, DecisionReason::OtherUsers, cost)
                 } else {
                     let relief = book.loads.relief(here, end.group, end.now, end.known)?;
@@ -279,7 +295,7 @@ mod tests {
             }
             let windows = self.windows - before;
             while self.place != GroupPlace::Shared {
-                self.entry(CellUse::Message { waiting: 1 }, RECEIVER);
+                self.entry(CellUse::Message { waiting: 1, awaited: false }, RECEIVER);
             }
             windows
         }
@@ -298,18 +314,36 @@ mod tests {
         assert!(log.iter().all(|decision| matches!(decision.outcome, DecisionOutcome::Reverted(_))), "{log:?}");
     }
 
-    /// A success ends the series of failures.
+    /// A long stay ends the series of failures; one that others soon end is one of them, although it was kept.
     #[test]
-    fn a_change_that_is_kept_makes_good_the_failures_before_it() {
+    fn a_long_stay_makes_good_the_failures_before_it() {
+        for (entries, failures) in [(100, 4), (400, 1)] {
+            let mut group = Group::new();
+            (0..3).for_each(|_| _ = group.goes_home_wrongly());
+            while group.place == GroupPlace::Shared {
+                group.entry(CellUse::Visit, RECEIVER);
+            }
+            (0..entries).for_each(|_| group.entry(CellUse::Owner, RECEIVER));
+            let kept = group.book.log.all().pop().expect("a decision");
+            assert_eq!(kept.outcome, DecisionOutcome::Kept(DecisionMeasure::Cost(0)));
+            group.entry(CellUse::Message { waiting: 1, awaited: true }, RECEIVER);
+            assert_eq!((group.place, group.counts.failures), (GroupPlace::Shared, failures));
+        }
+    }
+
+    /// The caller has lost a turn of the receive thread: the window ends at once, and the group with it leaves its home.
+    #[test]
+    fn one_call_that_waited_for_the_home_ends_it() {
         let mut group = Group::new();
-        (0..3).for_each(|_| _ = group.goes_home_wrongly());
         while group.place == GroupPlace::Shared {
             group.entry(CellUse::Visit, RECEIVER);
         }
         (0..100).for_each(|_| group.entry(CellUse::Owner, RECEIVER));
-        let kept = group.book.log.all().pop().expect("a decision");
-        assert_eq!(kept.outcome, DecisionOutcome::Kept(DecisionMeasure::Cost(0)));
-        assert_eq!(group.counts.failures, 0);
+        let before = group.windows;
+        group.entry(CellUse::Message { waiting: 1, awaited: true }, RECEIVER);
+        assert_eq!((group.place, group.windows), (GroupPlace::Shared, before + 1));
+        let left = group.book.log.all().pop().expect("a decision");
+        assert_eq!((left.reason, left.counts.awaited), (DecisionReason::OtherUsers, 1));
     }
 
     /// What only reads counters is no use of the group.
@@ -320,11 +354,11 @@ mod tests {
         assert_eq!((group.windows, group.counts.counted), (0, WindowCounts::default()));
     }
 
-    /// One more than 31 of 32 entries is enough, and one less is not.
+    /// Every entry of another thread may be a call that would wait.
     #[test]
-    fn a_group_goes_home_if_a_hand_over_of_the_rest_costs_half_of_the_visits() {
-        for (others, home) in [(1, true), (2, false)] {
-            let counts = WindowCounts { entries: 32, by_one: 32 - others, visits: 32, handoffs: 0, longest: 0 };
+    fn a_group_goes_home_if_no_other_thread_uses_it() {
+        for (others, home) in [(0, true), (1, false)] {
+            let counts = WindowCounts { entries: 1024, by_one: 1024 - others, visits: 1024, ..WindowCounts::default() };
             assert_eq!(2 * counts.cost_at_home() <= counts.cost(), home);
         }
     }

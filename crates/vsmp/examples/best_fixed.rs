@@ -1,0 +1,117 @@
+//! `adaptive` beside the best of the fixed architectures, on a model of a machine: a line for each load, with the rate of each
+//! architecture in its share of the best fixed one's. The last one named is compared with the others.
+//!
+//! `cargo run -p heddle-vsmp --example best_fixed -- --cpus 1,2,4,8 --conns 6,64 --seeds 3`; also `--loads bulk,rpc`,
+//! `--flows spread,home,uneven`, `--ms N`, `--machine NAME`, and names of architectures.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use stack::Architecture;
+use vsmp::preset::{Kernel, Preset};
+use vsmp::workload::pair::{Flows, Load, Pair};
+use vsmp::workload::windows::{Rate, Window, Windows};
+use vsmp::{Arena, Machine, Vsmp};
+
+#[global_allocator]
+static ARENA: Arena = Arena::new();
+
+/// Fixed architectures that are the best somewhere, and the one that is compared with them.
+const ARCHITECTURES: &str = "up,connp-l:4,connp-l:128,msgp:1,squeue:process,backlog,shared-nothing,steal,adaptive";
+
+struct Args {
+    preset: Preset,
+    archs: Vec<Architecture>,
+    loads: Vec<String>,
+    flows: Vec<String>,
+    cpus: Vec<usize>,
+    conns: Vec<usize>,
+    seeds: u64,
+    ms: u64,
+}
+
+fn listed<T: FromStr>(text: &str) -> Vec<T> {
+    text.split(',').map(|word| word.parse().ok().expect("a value of this list")).collect()
+}
+
+fn args() -> Args {
+    let mut args = Args {
+        preset: Preset::named("server-64").expect("it is built in"),
+        archs: listed(ARCHITECTURES),
+        loads: listed("bulk,rpc"),
+        flows: listed("spread,home,uneven"),
+        cpus: vec![1, 2, 4, 8],
+        conns: vec![6, 64],
+        seeds: 3,
+        ms: 12,
+    };
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        let value = words.next().expect("a value follows");
+        match word.as_str() {
+            "--machine" => args.preset = Preset::named(&value).expect("a machine"),
+            "--arch" => args.archs = listed(&value),
+            "--loads" => args.loads = listed(&value),
+            "--flows" => args.flows = listed(&value),
+            "--cpus" => args.cpus = listed(&value),
+            "--conns" => args.conns = listed(&value),
+            "--seeds" => args.seeds = value.parse().expect("a number"),
+            "--ms" => args.ms = value.parse().expect("a number"),
+            _ => panic!("no option is called {word}"),
+        }
+    }
+    args
+}
+
+fn main() {
+    let args = args();
+    print!("{:<6}{:<8}{:>5}{:>7}", "load", "flows", "CPUs", "conns");
+    args.archs.iter().for_each(|arch| print!("{:>16}", arch.to_string()));
+    println!("  compared, to the best");
+    for load in &args.loads {
+        for flows in &args.flows {
+            for &cpus in &args.cpus {
+                for &connections in &args.conns {
+                    line(&args, (load, flows), cpus, connections);
+                }
+            }
+        }
+    }
+}
+
+fn line(args: &Args, (load, flows): (&str, &str), cpus: usize, connections: usize) {
+    let pair = |arch| Pair {
+        cpus,
+        connections,
+        load: if load == "rpc" { Load::Requests(64) } else { Load::Bulk },
+        flows: match flows {
+            "home" => Flows::Home,
+            "uneven" => Flows::Uneven,
+            _ => Flows::Spread,
+        },
+        time: Duration::from_millis(args.ms),
+        ..Pair::new(arch)
+    };
+    let rates: Vec<f64> = args.archs.iter().map(|arch| rate(args, &pair(*arch))).collect();
+    let (compared, fixed) = rates.split_last().expect("an architecture");
+    let best = fixed.iter().copied().fold(0.0, f64::max);
+    print!("{load:<6}{flows:<8}{cpus:>5}{connections:>7}");
+    rates.iter().for_each(|rate| print!("{:>16.3}", rate / best));
+    let name = fixed.iter().zip(&args.archs).find(|(rate, _)| **rate == best).map(|(_, arch)| arch.to_string());
+    println!("  {:.3} of {}", compared / best, name.unwrap_or_default());
+}
+
+/// The mean of all seeds: the median of windows of a millisecond in the second half of the time.
+fn rate(args: &Args, pair: &Pair) -> f64 {
+    let of = |seed| {
+        let (pair, costs) = (Pair { seed, ..pair.clone() }, args.preset.costs(Kernel::Heddle).on(pair.cpus));
+        let ((transferred, windows), _) = Machine::new(pair.cpus, costs).seed(seed).run(move || pair.run_on::<Vsmp>());
+        assert_eq!(transferred.wrong, 0, "no byte is another one");
+        steady(&windows)
+    };
+    (1..=args.seeds).map(of).sum::<f64>() / args.seeds as f64
+}
+
+fn steady(windows: &[Window]) -> f64 {
+    Rate::of(&Windows::trusting(windows), windows.len() / 2).map_or(0.0, |rate| rate.median)
+}
