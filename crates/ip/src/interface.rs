@@ -343,11 +343,6 @@ impl InterfaceView {
         }
         let local_scope = is_link_scope(destination);
         let candidates = self.v6.iter().filter(|a| local_scope || !a.address.is_unicast_link_local());
-        // Nearly every interface has one, besides its link-local address.
-        let mut first = candidates.clone();
-        if let (Some(only), None) = (first.next(), first.next()) {
-            return Some(only.address);
-        }
         // `max_by_key` keeps the last of equals; reversed, the first address added wins a tie.
         let best = candidates.rev().max_by_key(|a| {
             let same_scope = a.address.is_unicast_link_local() == local_scope;

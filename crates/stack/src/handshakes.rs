@@ -18,7 +18,6 @@ use tcp::{
     ConnectionOptions, HalfOpen, Isn, ListenParams, Outbox, PathUpdate, Pcb, Progress, Readiness, Segment, TableChange,
     syn_cookie,
 };
-use wire::FourTuple;
 
 use crate::deferred::DeferredEffects;
 use crate::flow::Flow;
@@ -81,15 +80,13 @@ pub struct Child<P: Platform> {
 /// Half-open connections of one place; see the module documentation.
 pub struct Handshakes<P: Platform> {
     cache: SynCache<Kept<P>>,
-    /// Slots of the latest half-open connections, by the device's hash. May name a slot that is used otherwise by now.
-    latest: Vec<u32>,
     /// The routes to the peers of recent connections, opened by either side.
     pub routes: RecentRoutes,
 }
 
 impl<P: Platform> Default for Handshakes<P> {
     fn default() -> Self {
-        Handshakes { cache: SynCache::default(), latest: Vec::new(), routes: RecentRoutes::default() }
+        Handshakes { cache: SynCache::default(), routes: RecentRoutes::default() }
     }
 }
 
@@ -118,16 +115,13 @@ impl<P: Platform> Handshakes<P> {
     pub(crate) fn restore(&mut self, mut moving: Vec<MovingHandshake<P>>, config: &tcp::Config, now: Time) {
         moving.sort_by_key(|moving| moving.half_open.deadline(config, now));
         for MovingHandshake { half_open, kept, hash } in moving {
-            let _ = self.cache.insert(half_open, kept, hash, config, now);
+            self.cache.insert(half_open, kept, hash, config, now);
         }
     }
 
     /// Gives back the memory that a peak has left behind.
     pub fn trim(&mut self) {
         self.cache.trim();
-        if self.cache.is_empty() {
-            self.latest = Vec::new();
-        }
     }
 
     /// Half-open connections.
@@ -143,7 +137,7 @@ impl<P: Platform> Handshakes<P> {
 
     /// Memory held, in bytes.
     pub fn footprint(&self) -> usize {
-        self.cache.footprint() + self.latest.capacity() * size_of::<u32>()
+        self.cache.footprint()
     }
 
     /// When `Handshakes::timeouts` next has something to do, in nanoseconds; `u64::MAX` for never. One load.
@@ -158,48 +152,12 @@ impl<P: Platform> Handshakes<P> {
         self.cache.find(&flow.tuple, absent.hash())
     }
 
-    /// The vacant entry that the handshake of this tuple was begun with, if it is one of the latest: its acknowledgement
-    /// needs no keyed hash. No connection with this tuple has been opened since; see [`Handshakes::overtaken`].
-    #[inline]
-    pub fn recall(&self, tuple: &FourTuple, flow_hash: u32) -> Option<VacantEntry> {
-        let slot = *self.latest.get(self.latest_index(flow_hash))?;
-        self.cache.has(slot, tuple).map(|kept| kept.absent)
-    }
-
-    /// A connection of a flow with this hash is opened by a user, perhaps with the tuple of a half-open connection. The
-    /// table is asked first from then on.
-    #[inline]
-    pub fn overtaken(&mut self, flow_hash: u32) {
-        let index = self.latest_index(flow_hash);
-        if let Some(slot) = self.latest.get_mut(index) {
-            *slot = u32::MAX;
-        }
-    }
-
-    fn note_latest(&mut self, flow_hash: u32, slot: u32) {
-        let wanted = self.cache.len().next_power_of_two().min(LATEST);
-        if self.latest.len() < wanted {
-            self.latest = vec![u32::MAX; wanted];
-        }
-        let index = self.latest_index(flow_hash);
-        self.latest[index] = slot;
-    }
-
-    /// The place of a flow. Multiplied, because the low bits have chosen the cell already (Knuth, volume 3, section 6.4).
-    #[inline]
-    fn latest_index(&self, flow_hash: u32) -> usize {
-        (flow_hash.wrapping_mul(0x9e37_79b9) >> 16) as usize & self.latest.len().wrapping_sub(1)
-    }
-
     /// Gives up the handshakes with this local address.
     #[cold]
     pub fn abandon(&mut self, address: IpAddr) {
         self.cache.abandon(address, |kept| kept.listener.abandon());
     }
 }
-
-/// Most places for the latest half-open connections of a cell: as many as complete within a round trip or two, in 1 KiB.
-const LATEST: usize = 256;
 
 /// The parameters of a listener's children. `options` are the listener's, completed with those of the path. The MSS
 /// matters only when a SYN is answered.
@@ -235,8 +193,7 @@ impl<P: Platform> Handshakes<P> {
             Ok(SynOutcome::HalfOpen(half_open)) => {
                 self.routes.note(peer, &route);
                 let kept = Kept { listener, route, absent };
-                let slot = self.cache.insert(half_open, kept, absent.hash(), shared.control().tcp(), now);
-                self.note_latest(flow.hash, slot);
+                self.cache.insert(half_open, kept, absent.hash(), shared.control().tcp(), now);
                 None
             }
             Ok(SynOutcome::Early) => Some(Child::new((flow, absent), route, Admission::Early(listener), &out)),

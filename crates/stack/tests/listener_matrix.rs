@@ -4,7 +4,6 @@
 //! depend on the number of replicas of a listener; the peer's ports are spread so that every cell is reached. Each case
 //! ends with no handshake counted.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,8 +13,7 @@ use stack::Architecture;
 use stack::call::Call;
 use stack::socket::{ListenerShared, Readiness, TcpSocket};
 use sync::Real;
-use tcp::config::ConnectionOptions;
-use testbed::frames::{ISS, PEER, STACK, Segment, tcp_of};
+use testbed::frames::{ISS, Segment, tcp_of};
 use testbed::node::{Node, NodeConfig, received, send};
 use wire::tcp::TcpFlags;
 
@@ -76,27 +74,6 @@ fn at_rest(node: &Node<Real>, listener: &ListenerShared<Real>, connections: usiz
 fn close(node: &mut Node<Real>, socket: &Arc<TcpSocket<Real>>) {
     node.call(socket, Call::Abort(tcp::Abort));
     node.settle();
-}
-
-/// A user opens a connection with the tuple of a half-open one: the peer's answers belong to the connection, even when the
-/// table has forgotten that it was found lately, and the handshake is given up later.
-#[every_arch]
-fn an_active_open_with_the_tuple_of_a_handshake_gets_the_answers(arch: Architecture) {
-    let mut node = node(arch);
-    let listener = node.listen(PORT, 256);
-    half_open(&mut node, 2000);
-    let (local, remote) = (SocketAddr::new(STACK.into(), PORT), SocketAddr::new(PEER.into(), 2000));
-    let active = node.stack.connect(Some(local), remote, &ConnectionOptions::default()).expect("the tuple is free");
-    let ours = node.settle().iter().find_map(|frame| tcp_of(frame).map(|(header, _)| header)).expect("a SYN");
-    assert_eq!((ours.flags, ours.dst_port), (TcpFlags::SYN, 2000));
-    // As many as make the table grow several times.
-    for port in 3000..3130 {
-        open(&mut node, port);
-    }
-    let answer = Segment::ack((2000, PORT), ISS + 1000, ours.seq.0.wrapping_add(1)).and(TcpFlags::SYN);
-    assert_eq!(node.exchange(&answer.frame()).len(), 1, "the acknowledgement of the peer's SYN");
-    assert!(active.ready.get().intersects(Readiness::CONNECTED));
-    assert_eq!(listener.occupancy(), (1, 130));
 }
 
 #[every_arch]

@@ -175,10 +175,7 @@ impl<P: Platform> Place for Cell<P> {
 
     #[inline(always)]
     fn find(&mut self, tuple: &FourTuple, hash: u32) -> Result<(u32, ()), VacantEntry> {
-        match self.directory.connections.recall(tuple, hash) {
-            Some(slot) => Ok((slot, ())),
-            None => self.find_slowly(tuple, hash),
-        }
+        self.directory.connections.find(tuple, hash).map(|slot| (slot, ()))
     }
 
     #[inline(always)]
@@ -263,7 +260,6 @@ impl<P: Platform> Place for Cell<P> {
         deferred: &mut DeferredEffects<P>,
     ) -> Result<Opened<Self>, OpenRefused> {
         let flow = request.flow();
-        directory.half_open.overtaken(flow.hash);
         let route = directory.half_open.routes.recall(flow.tuple.remote_addr, request.generation);
         let OpenRequest { params, socket, fast_open, .. } = request;
         let (socket, fast_open) = (socket.clone(), fast_open.take());
@@ -505,15 +501,6 @@ impl<P: Platform> Cell<P> {
         self.directory.half_open.restore(half_open, self.shared.control().tcp(), self.shared.clock().now());
         datagrams.into_iter().for_each(|Bound { socket, pcb }| self.datagrams.insert(socket, pcb));
         self.directory.bound_sockets = bound_sockets;
-    }
-
-    /// The acknowledgement that completes a handshake finds its half-open connection without the keyed hash.
-    #[inline(never)]
-    fn find_slowly(&mut self, tuple: &FourTuple, hash: u32) -> Result<(u32, ()), VacantEntry> {
-        match self.directory.half_open.recall(tuple, hash) {
-            Some(absent) => Err(absent),
-            None => self.directory.connections.search(tuple, hash).map(|slot| (slot, ())),
-        }
     }
 
     /// The second half of taking payload.

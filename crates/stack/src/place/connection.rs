@@ -89,17 +89,11 @@ impl<P: Platform> OwnedTable<P> {
         slots
     }
 
-    /// The slot of the connection of `tuple`, which hashes to this flow hash, if it was found lately.
+    /// The slot of the connection of `tuple`, which hashes to this flow hash; or the value for [`OwnedTable::insert`].
     #[inline(always)]
-    pub(super) fn recall(&mut self, tuple: &FourTuple, flow_hash: u32) -> Option<u32> {
+    pub(super) fn find(&mut self, tuple: &FourTuple, flow_hash: u32) -> Result<u32, VacantEntry> {
         let OwnedTable { owner, index } = self;
-        index.recall(flow_hash, |slot| owner.locate(slot).is_some_and(|found| found.flow.tuple == *tuple))
-    }
-
-    /// The same if it was not; or the value for [`OwnedTable::insert`].
-    pub(super) fn search(&mut self, tuple: &FourTuple, flow_hash: u32) -> Result<u32, VacantEntry> {
-        let OwnedTable { owner, index } = self;
-        index.search(tuple, flow_hash, |slot| owner.locate(slot).is_some_and(|found| found.flow.tuple == *tuple))
+        index.find(tuple, flow_hash, |slot| owner.locate(slot).is_some_and(|found| found.flow.tuple == *tuple))
     }
 
     /// The connection in `slot`.

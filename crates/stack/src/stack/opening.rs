@@ -306,11 +306,10 @@ impl<P: Platform> Stack<P> {
         now: Time,
     ) -> Result<(Arc<TcpSocket<P>>, usize), OpenRefused> {
         let socket = TcpSocket::new(flow);
-        // Built in its place: it is large.
         let params = self.open_params(&flow, options, leaves_by, now);
-        let mut request = OpenRequest { params, generation, socket, fast_open: None };
-        request.fast_open = self.start_with(&request.params, data, now)?;
-        let taken = request.fast_open.as_ref().map_or(0, |start| start.data.iter().map(Chunk::len).sum());
+        let fast_open = self.start_with(&params, data, now)?;
+        let taken = fast_open.as_ref().map_or(0, |start| start.data.iter().map(Chunk::len).sum());
+        let mut request = OpenRequest { params, generation, socket, fast_open };
         charge::receive::<P>();
         self.active().open(&mut request)?;
         Ok((request.socket, taken))

@@ -134,7 +134,7 @@ impl Index {
 
     /// The same, from the cache.
     #[inline(always)]
-    pub fn recall(&self, flow_hash: u32, mut has: impl FnMut(u32) -> bool) -> Option<u32> {
+    fn recall(&self, flow_hash: u32, mut has: impl FnMut(u32) -> bool) -> Option<u32> {
         let [latest, before] = self.recent.get(flow_hash);
         if has(latest) {
             Some(latest)
@@ -145,9 +145,8 @@ impl Index {
         }
     }
 
-    /// The same, without the cache.
     #[inline(never)]
-    pub fn search(
+    fn search(
         &mut self,
         tuple: &FourTuple,
         flow_hash: u32,

@@ -12,7 +12,6 @@ use wire::{FourTuple, SeqNumber};
 
 use crate::config::{Config, ListenParams};
 use crate::ecn::{self, EcnMode};
-use crate::event::segment_arrives::transitions;
 use crate::event::{IcmpError, IcmpKind, Negotiation, SegmentArrives, TcpEvent};
 use crate::isn::Isn;
 use crate::mss;
@@ -298,9 +297,7 @@ impl HalfOpen {
         let pcb = self.revive(child, params, out.config, now);
         let quiet = Tick::long_before(now);
         pcb.header_in.challenged = if self.may_answer(now) { quiet } else { Tick::of(now) };
-        if !(out.config.fast_lane && transitions::receive(arrival.as_ref(), pcb, out, now)) {
-            let _ = SegmentArrives(arrival).run(&mut pcb.parts(), out, now);
-        }
+        let _ = SegmentArrives(arrival).run(&mut pcb.parts(), out, now);
         let (state, answered) = (pcb.header_in.state, pcb.header_in.challenged != quiet);
         let progress = match state {
             State::SynReceived => {

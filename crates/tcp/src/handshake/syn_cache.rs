@@ -112,12 +112,6 @@ impl<B> SynCache<B> {
         if self.is_empty() { None } else { self.search(tuple, hash) }
     }
 
-    /// The half-open connection in `slot`, if there is one of this tuple, with its value.
-    #[inline]
-    pub fn has(&self, slot: u32, tuple: &FourTuple) -> Option<&B> {
-        self.entry(slot).filter(|entry| entry.half_open.tuple() == tuple).map(|entry| &entry.beside)
-    }
-
     fn search(&self, tuple: &FourTuple, hash: u32) -> Option<u32> {
         let mut slot = self.buckets[self.bucket(hash)];
         while let Some(entry) = self.entry(slot) {
@@ -136,8 +130,8 @@ impl<B> SynCache<B> {
     }
 
     /// Inserts a half-open connection that [`SynCache::find`] has not found by this `hash`, and whose SYN-ACK is sent
-    /// at `now`. Returns its slot.
-    pub fn insert(&mut self, half_open: HalfOpen, beside: B, hash: u32, config: &Config, now: Time) -> u32 {
+    /// at `now`.
+    pub fn insert(&mut self, half_open: HalfOpen, beside: B, hash: u32, config: &Config, now: Time) {
         if self.len == self.buckets.len() {
             self.grow();
         }
@@ -147,7 +141,6 @@ impl<B> SynCache<B> {
         self.buckets[bucket] = slot;
         self.len += 1;
         self.append(slot, config, now);
-        slot
     }
 
     /// Removes an entry; returns its value.

@@ -159,28 +159,17 @@ impl PcbMut<'_> {
             debug_assert!(false, "no transition from {} by {cause:?}", self.header_in.state);
             return;
         };
-        let before = core::mem::replace(&mut self.header_in.state, state);
+        self.header_in.state = state;
         self.receive_window.state = state;
         self.send_window.state = state;
         self.receive_window.rare.note_state(state);
         self.send_window.rare.note_state(state);
-        // With a user a connection counts only in TIME-WAIT.
-        if !self.header_in.is_held() || state == State::TimeWait || before == State::TimeWait {
-            self.header_in.recount(out);
-        }
+        self.header_in.recount(out);
         match state {
             State::Established => out.count(Counter::ConnectionsEstablished, 1),
-            State::TimeWait | State::Closed => self.end(state, out, now),
-            _ => {}
-        }
-    }
-
-    /// In a function of its own, because the other states need no more than the assignments before.
-    #[inline(never)]
-    fn end(&mut self, state: State, out: &mut Outbox<'_>, now: Time) {
-        match state {
             State::TimeWait => self.enter_time_wait(out, now),
-            _ => self.enter_closed(out),
+            State::Closed => self.enter_closed(out),
+            _ => {}
         }
     }
 

@@ -116,13 +116,9 @@ impl Reassembly {
     }
 
     /// The same, and reports the memory that this frees.
-    #[inline]
     pub(crate) fn give_up(&mut self, out: &mut Outbox<'_>) {
-        // Nearly always there is nothing.
-        if self.record.is_some() {
-            out.memory -= i64::from(self.memory());
-            self.clear();
-        }
+        out.memory -= i64::from(self.memory());
+        self.clear();
     }
 
     /// Records `[left, right)` as a duplicate for the next [`Reassembly::sack_blocks`]; for segments that are found to

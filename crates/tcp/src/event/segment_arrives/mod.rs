@@ -30,7 +30,7 @@ mod predicted;
 mod run;
 pub(crate) mod sequence;
 mod syn_sent;
-pub(crate) mod transitions;
+mod transitions;
 
 use observe::{Counter, DropReason, Time};
 
@@ -80,7 +80,7 @@ impl TcpEvent for SegmentArrives<'_> {
         debug_assert!(self.0.is_some(), "there is no segment");
         if out.config.fast_lane
             && let Some(pcb) = pcb.all()
-            && (predicted::receive(self.0, pcb, out, now) || transitions::receive(self.0.as_ref(), pcb, out, now))
+            && predicted::receive(self.0, pcb, out, now)
         {
             return Disposition::Done;
         }

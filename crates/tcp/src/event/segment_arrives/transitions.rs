@@ -6,8 +6,7 @@
 //! at RCV.NXT, has ACK and perhaps FIN as its control bits, timestamps as its option and no data, and acknowledges
 //! something in flight or finds nothing in flight; no loss is being repaired, no segment waits out of order, and there is
 //! no ECN. Then each question of `otherwise.rs` has one answer, and [`arrives`] does in that order what remains. It holds
-//! no rule of its own: the steps are those of the other files. [`receive`] is the short way to them where one owner holds
-//! the connection. What may never happen: a difference to `otherwise.rs`;
+//! no rule of its own: the steps are those of the other files. What may never happen: a difference to `otherwise.rs`;
 //! `tests/lane.rs` runs both on the same inputs.
 
 use observe::{Counter, Time};
@@ -19,7 +18,7 @@ use super::sequence;
 use crate::access::PcbMut;
 use crate::config::Config;
 use crate::outbox::{Outbox, Readiness};
-use crate::pcb::{Ack, Pcb, RecoveryMode};
+use crate::pcb::{Ack, RecoveryMode};
 use crate::segment::Segment;
 use crate::state::{Cause, State};
 
@@ -51,31 +50,9 @@ pub(super) fn is_predicted(segment: &Segment, parts: &PcbMut<'_>, config: &Confi
         && !parts.reassembly.has_blocks()
 }
 
-/// Processes the segment if it is a predicted one of a connection whose parts are all held at once; with the counts of
-/// the general code, which it does not come to. False: it is not, and nothing has changed.
-#[inline(never)]
-pub(crate) fn receive(arrival: Option<&Segment>, pcb: &mut Pcb, out: &mut Outbox<'_>, now: Time) -> bool {
-    let Some(segment) = arrival else { return false };
-    // In ESTABLISHED the general code takes other segments than a FIN hold-set by hold-set.
-    let leaves = pcb.header_in.state != State::Established || segment.header.flags.contains(TcpFlags::FIN);
-    if !leaves || !segment.is_checked() || !is_predicted(segment, &pcb.parts(), out.config) {
-        return false;
-    }
-    out.count(Counter::SegmentsIn, 1);
-    pcb.header_in.hear(now);
-    out.count(Counter::SlowPathIn, 1);
-    take(segment, pcb.parts(), out, now);
-    true
-}
-
 /// Processes a predicted segment.
 #[inline(never)]
-pub(super) fn arrives(segment: &Segment, parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
-    take(segment, parts, out, now);
-}
-
-#[inline(always)]
-fn take(segment: &Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
+pub(super) fn arrives(segment: &Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     let header = &segment.header;
     let echo = sequence::new_ts_recent(parts.receive_window, header);
     // Fifth: the ACK field.

@@ -45,10 +45,7 @@ fn what_was_put_in_is_found_until_it_is_taken_out() {
             }
             None => {
                 let now = Time::from_nanos(round);
-                let slot = cache.insert(half_open(port, &config, now), round, hash, &config, now);
-                let tuple = *half_open(port, &config, now).tuple();
-                assert_eq!(cache.has(slot, &tuple), Some(&round));
-                assert_eq!(cache.has(slot, &tuple.reversed()), None);
+                cache.insert(half_open(port, &config, now), round, hash, &config, now);
                 model.insert(port, round);
             }
         }
@@ -67,9 +64,8 @@ fn what_was_put_in_is_found_until_it_is_taken_out() {
 fn memory_of_the_entries_that_left_is_used_again() {
     let (config, mut cache) = (Config::default(), SynCache::default());
     for _ in 0..3 {
-        (0..100).for_each(|port| {
-            _ = cache.insert(half_open(port, &config, Time::ZERO), (), port.into(), &config, Time::ZERO)
-        });
+        (0..100)
+            .for_each(|port| cache.insert(half_open(port, &config, Time::ZERO), (), port.into(), &config, Time::ZERO));
         (0..100_u16).for_each(|port| {
             let slot = cache.find(&tuple(port), port.into()).expect("it was put in");
             assert_eq!(cache.remove(slot), Some(()));
