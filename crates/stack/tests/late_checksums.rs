@@ -268,7 +268,10 @@ fn damaged_data_does_not_pass_a_channel(arch: Architecture) {
             let mut received = tcp::Received::default();
             let event = tcp::Receive { max: 1 << 16 };
             match scene.node.stack.receive_over(&channel, &socket, event, &mut received).expect("it is there") {
-                Ok(()) => got.extend(bytes(&received)),
+                Ok(()) => {
+                    got.extend(bytes(&received));
+                    assert!(got == [1; LONG], "damaged data was delivered");
+                }
                 Err(tcp::Error::WouldBlock) => drop(scene.node.settle()),
                 Err(error) => break error,
             }

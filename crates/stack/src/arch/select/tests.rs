@@ -67,6 +67,7 @@ fn short_names_mean_the_papers_choice() {
         ("msgp+coupled", "msgp:1+coupled"),
         ("msgp-pool:1+mcs+unordered", "msgp-pool+mcs+unordered"),
         ("squeue", "squeue:process"),
+        ("squeue+poll", "squeue:process+poll"),
         ("connp-t:mutex", "connp-t"),
         ("netisr", "netisr:hybrid"),
         ("netisr:deferred+flow", "netisr:deferred"),
@@ -106,7 +107,7 @@ fn unknown_names_are_refused_with_the_list() {
             error,
             format!(
                 "unknown architecture {name:?}: use up, giant, msgp[:1|2|6][+coupled][+routes][+racy-stats], msgp-pool[:1|2|6][+tas|mcs][+unordered], \
-                 connp-t[:mutex|spsc|lwkt][+async-wildcard], connp-l[:1..1024][+lazy-broadcast], squeue[:fill|nodrain|process], \
+                 connp-t[:mutex|spsc|lwkt][+async-wildcard], connp-l[:1..1024][+lazy-broadcast], squeue[:fill|nodrain|process][+poll], \
                  backlog[:processor], \
                  conn-thread[:1..256], \
                  netisr[:direct|hybrid|hybrid+source|hybrid+cpu|deferred|deferred+source|deferred+cpu], \
