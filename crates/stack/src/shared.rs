@@ -65,7 +65,8 @@ pub struct Shared<P: Platform> {
     counting: Option<RefCounting>,
     control: Control<P>,
     egress: Egress<P>,
-    internet: Internet<P>,
+    /// In a box of its own: packets for IP itself are rare, and it is large.
+    internet: Box<Internet<P>>,
     /// Echo requests of this stack.
     pub(crate) pings: Pings<P>,
     /// The Fast Open cache of servers.
@@ -148,7 +149,7 @@ impl<P: Platform> Shared<P> {
             counting,
             control: *control,
             egress: *egress,
-            internet: *internet,
+            internet,
             pings: Pings::default(),
             destinations: SharedDestinations::default(),
             failures,

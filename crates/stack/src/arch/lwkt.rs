@@ -44,9 +44,8 @@ use crate::charge;
 use crate::connections::Upkeep;
 use crate::deferred::{DeferredEffects, OwedEffects};
 use crate::handoff::{CellMessage, Interrupt, PendingReply, ReplySender, TableJob};
-use crate::place::connection::Connections;
 use crate::place::{Cell, Contents};
-use crate::shared::Shared;
+use crate::shared::{Shared, boxed};
 use crate::socket::HandlersRun;
 
 /// The properties of `connp-t:lwkt`: its protocol threads are the receive threads'.
@@ -118,15 +117,11 @@ struct LightweightThread<P: Platform> {
     core: Arc<LwktCore<P>>,
 }
 
-/// The cell of a core. Not inlined: moves of it take stack only here.
+/// The cell of a core. Not inlined: moves of it take stack only here, where nothing is built below them ([`boxed`]).
 #[inline(never)]
-fn polled<P: Platform>(
-    shared: &Arc<Shared<P>>,
-    slab: &Arc<Connections<P>>,
-    index: usize,
-) -> Box<PolledCell<P, CoreDomain<P>>> {
-    let cell = Cell::new(shared, slab, Writers::One);
-    Box::new(PolledCell::new(CoreDomain::new(shared, index), cell, Mailbox::ring()))
+#[expect(clippy::boxed_local, reason = "the cell is built in place, and moved here alone")]
+fn polled<P: Platform>(shared: &Arc<Shared<P>>, cell: Box<Cell<P>>, index: usize) -> Box<PolledCell<P, CoreDomain<P>>> {
+    Box::new(PolledCell::new(CoreDomain::new(shared, index), *cell, Mailbox::ring()))
 }
 
 /// A core for each receive thread.
@@ -137,7 +132,8 @@ pub(super) fn new<P: Platform>(
 ) -> Arc<dyn RunningArchitecture<P>> {
     let (slab, cores) = (contents.slab.clone(), shared.links().alarms().threads());
     Arc::new(Cells::new(shared, cores, false, contents, |index| {
-        let polled = polled(shared, &slab, index);
+        let cell = boxed(|| Cell::new(shared, &slab, Writers::One));
+        let polled = polled(shared, cell, index);
         let queue = LwktQueue { messages: VecDeque::new(), caller: None, now: Time::from_nanos(0), timers: false };
         let (queue, works) = (ThreadOwned::new(queue), P::AtomicBool::new(false));
         let core = Arc::new(LwktCore { polled, queue, works, async_wildcard });
