@@ -119,7 +119,6 @@ struct LightweightThread<P: Platform> {
 
 /// The cell of a core. Not inlined: moves of it take stack only here, where nothing is built below them ([`boxed`]).
 #[inline(never)]
-#[expect(clippy::boxed_local, reason = "the cell is built in place, and moved here alone")]
 fn polled<P: Platform>(shared: &Arc<Shared<P>>, cell: Box<Cell<P>>, index: usize) -> Box<PolledCell<P, CoreDomain<P>>> {
     Box::new(PolledCell::new(CoreDomain::new(shared, index), *cell, Mailbox::ring()))
 }
