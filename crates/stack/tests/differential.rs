@@ -20,27 +20,11 @@ use std::time::Duration;
 use every_arch::every_arch;
 use stack::Architecture;
 use tcp::SocketOption;
+use testbed::dice::Dice;
 use testbed::frames::{self, Segment, tcp_of};
 use testbed::subject::{Outcome, Step, Subject, differ, name};
 use wire::icmpv4;
 use wire::tcp::TcpFlags;
-
-/// A xorshift generator (Marsaglia 2003): the trace must not change with a library's version.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as usize % n
-    }
-
-    /// True about `n` times in a thousand.
-    fn chance(&mut self, n: usize) -> bool {
-        self.below(1000) < n
-    }
-}
 
 /// Frames in transit, with the turn in which they arrive.
 #[derive(Default)]

@@ -17,6 +17,7 @@ use stack::socket::TcpSocket;
 use stack::socket::handler::{Conn, ConnectionHandler};
 use sync::{LockClass, Platform, Real, Step};
 use testbed::counting::{Counting, charged, spent};
+use testbed::dice::Dice;
 use testbed::frames::{self, Ends as FrameEnds, PEER, STACK, Segment, tcp_of};
 use testbed::node::{Node, NodeConfig, received, send};
 use wire::tcp::TcpFlags;
@@ -203,18 +204,6 @@ fn a_handler_is_called_for_each_segment_of_a_run(arch: Architecture) {
             ends.server.settle()
         };
         assert_eq!(answers(true), answers(false), "{to}");
-    }
-}
-
-/// A xorshift generator (Marsaglia 2003).
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as usize % n
     }
 }
 

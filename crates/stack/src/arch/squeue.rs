@@ -28,6 +28,9 @@
 //! The queue is not empty, no thread runs it, and no wake-up of the worker is pending: every path that gives up the
 //! flag with work left wakes the worker first. A thread that is not the worker never drains more than the bound.
 
+mod entering;
+mod event_queue;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,6 +51,9 @@ use crate::handoff::CellMessage;
 use crate::place::{Cell, Contents};
 use crate::shared::Shared;
 use crate::socket::HandlersRun;
+use event_queue::EventQueue;
+
+pub use entering::{Entering, Mode};
 
 /// The most events that a thread which is not the worker drains for others. Solaris bounds by 20 ms only.
 const DRAIN_EVENTS: usize = 256;
@@ -126,32 +132,6 @@ pub const DECLARATION: Declaration<Entering> = Declaration {
 
 const POLL: &str = "as without +poll, but frames for a shard in use wait in the device";
 
-/// How threads enter a shard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Entering {
-    /// How the thread that posts an event uses the queue.
-    pub mode: Mode,
-    /// Frames are left in the device while their shard is in use.
-    pub poll: bool,
-}
-
-impl Entering {
-    const fn by(mode: Mode) -> Entering {
-        Entering { mode, poll: false }
-    }
-}
-
-/// How the thread that posts an event uses the queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Mode {
-    /// Queue asynchronous events and leave them to the worker (`SQ_FILL`).
-    Fill,
-    /// Run the own event if the shard is free (`SQ_NODRAIN`).
-    NoDrain,
-    /// Run the own event, then those that arrived meanwhile, up to the bound (`SQ_PROCESS`).
-    Process,
-}
-
 struct Squeue<P: Platform> {
     mode: Mode,
     queue: Lock<EventQueue<P>, P>,
@@ -164,13 +144,6 @@ struct Squeue<P: Platform> {
     rings: Option<Arc<PolledRings<P>>>,
 }
 
-/// What the lock of a shard guards.
-struct EventQueue<P: Platform> {
-    events: VecDeque<CellMessage<P>>,
-    /// Receive rings that are shut until the shard is given up.
-    shut: BitSet,
-}
-
 /// One shard for each CPU. With own threads each shard has a pinned worker; otherwise a tick drains it.
 pub fn new<P: Platform>(
     shared: &Arc<Shared<P>>,
@@ -181,11 +154,7 @@ pub fn new<P: Platform>(
     let (slab, rings) = (contents.slab.clone(), poll.then(|| PolledRings::new(shared, cpus.max(1))));
     Arc::new(Cells::new(shared, cpus, own_threads, contents, |_| Squeue {
         mode,
-        queue: Lock::new(
-            shared.lock_kind,
-            LockClass::Squeue,
-            EventQueue { events: VecDeque::new(), shut: BitSet::new() },
-        ),
+        queue: Lock::new(shared.lock_kind, LockClass::Squeue, EventQueue::new()),
         cell: ThreadOwned::new(Cell::new(shared, &slab, Writers::Many)),
         worker: Parker::new(),
         deadline: P::AtomicU64::new(u64::MAX),
@@ -224,9 +193,7 @@ impl<P: Platform> Drop for FlagGuard<'_, P> {
             return;
         }
         let mut queue = self.squeue.queue.lock();
-        while let Some(message) = self.batch.pop_back() {
-            queue.events.push_front(message);
-        }
+        queue.put_back(&mut self.batch);
         self.squeue.give_up(queue);
         self.squeue.worker.unpark();
     }
@@ -285,8 +252,7 @@ impl<P: Platform> Squeue<P> {
     /// rest of the batch.
     #[cold]
     fn drain_some(&self, hub: &Hub<P>) {
-        let Shared { failures, counters, .. } = &*hub.shared;
-        failures.survive(counters, || self.drain_to_the_bound(hub));
+        hub.shared.failures.survive(&hub.shared.counters, || self.drain_to_the_bound(hub));
     }
 
     fn drain_to_the_bound(&self, hub: &Hub<P>) {
@@ -388,8 +354,7 @@ impl<P: Platform> Exclusion<P> for Squeue<P> {
         let running = FlagGuard::new(self);
         let result = self.run_in_cell(f);
         running.disarm();
-        let queue = self.queue.lock();
-        self.give_up(queue);
+        self.give_up(self.queue.lock());
         result
     }
 
@@ -456,8 +421,7 @@ impl<P: Platform> Exclusion<P> for Squeue<P> {
     }
 
     fn is_quiescent(&self) -> bool {
-        let queue = self.queue.lock();
-        queue.events.is_empty() && self.cell.owner().is_none()
+        self.queue.lock().events.is_empty() && self.cell.owner().is_none()
     }
 
     /// The loop of the shard's worker. Timers are run by the threads that tick; a worker is woken for queued work only.

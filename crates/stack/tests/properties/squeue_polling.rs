@@ -1,5 +1,5 @@
-//! Rings that are polled while their shard is in use (Solaris' squeues): where frames wait, how many are taken, and who is
-//! woken when.
+//! Rings that are polled while their shard is in use (Solaris' squeues): where frames wait, how many are taken, and which
+//! thread is woken when.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

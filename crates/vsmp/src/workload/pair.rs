@@ -52,7 +52,7 @@ pub enum Flows {
     Spread,
     /// The one of the thread that opens the connection.
     Home,
-    /// Three of four connections arrive by the first queue, whoever opens them.
+    /// Three of four connections arrive by the first queue, whichever thread opens them.
     Uneven,
 }
 

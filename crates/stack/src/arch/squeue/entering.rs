@@ -1,0 +1,28 @@
+//! How threads enter a shard: the parameters of the variants.
+
+/// How threads enter a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Entering {
+    /// How the thread that posts an event uses the queue.
+    pub mode: Mode,
+    /// Frames are left in the device while their shard is in use.
+    pub poll: bool,
+}
+
+impl Entering {
+    /// Without polling.
+    pub(super) const fn by(mode: Mode) -> Entering {
+        Entering { mode, poll: false }
+    }
+}
+
+/// How the thread that posts an event uses the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Queue asynchronous events and leave them to the worker (`SQ_FILL`).
+    Fill,
+    /// Run the own event if the shard is free (`SQ_NODRAIN`).
+    NoDrain,
+    /// Run the own event, then those that arrived meanwhile, up to the bound (`SQ_PROCESS`).
+    Process,
+}
