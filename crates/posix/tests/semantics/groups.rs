@@ -225,13 +225,17 @@ impl Links<'_> {
         assert_eq!(system.all_groups(socket, self.v6), Ok(true), "the default");
         assert_eq!(system.set_all_groups(socket, self.v6, all), Ok(()));
         assert_eq!(system.all_groups(socket, self.v6), Ok(all));
-        system.bind(socket, (ip, 0).into()).expect("bind");
-        let port = system.local(socket).expect("getsockname").port();
+        let bind = |socket, ip, port| {
+            system.bind(socket, (ip, port).into()).expect("bind");
+            system.local(socket).expect("getsockname").port()
+        };
         if !ip.is_multicast() {
-            return Candidate { socket, port, of_host: socket };
+            return Candidate { socket, port: bind(socket, ip, 0), of_host: socket };
         }
+        // The host's address first: a port that is free for the group can be one that the host's address has already.
         let of_host = self.socket();
-        system.bind(of_host, (self.host, port).into()).expect("bind");
+        let port = bind(of_host, self.host, 0);
+        bind(socket, ip, port);
         Candidate { socket, port, of_host }
     }
 
