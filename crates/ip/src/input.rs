@@ -71,22 +71,6 @@ enum LinkCast {
     Loopback,
 }
 
-/// A frame other than a plain TCP segment over IPv4.
-#[derive(Debug)]
-pub enum Other {
-    /// A flow over IPv6 that was not checked yet: for [`ipv6_to`].
-    Ipv6(Ipv6Frame),
-    /// Anything else.
-    Input(Input),
-}
-
-/// A frame with a flow over IPv6, and its headers.
-#[derive(Debug)]
-pub struct Ipv6Frame {
-    frame: PktBuf,
-    headers: Headers,
-}
-
 /// The addresses of the packet of each family that was accepted last. Whether a packet's addresses are acceptable
 /// depends on them and on the interface's view alone, and the next packet usually has the same: so the check is made
 /// once.
@@ -141,22 +125,21 @@ struct Ipv6Packet {
 /// Takes a frame from an Ethernet interface.
 pub fn ethernet(frame: PktBuf, interface: &InterfaceView, counters: &Counters) -> Input {
     let headers = Headers::of_frame(&frame);
-    let last = &mut LastAccepted::default();
-    ethernet_to(frame, headers, (interface, last), counters, Input::Tcp, |other| match other {
-        Other::Ipv6(frame) => {
-            ipv6_to(frame, (interface, &mut LastAccepted::default()), counters, Input::Tcp, |input| input)
-        }
-        Other::Input(input) => input,
-    })
+    let view = (interface, &mut LastAccepted::default());
+    if headers.is_plain_v6() {
+        ethernet_v6_to(frame, headers, view, counters, Input::Tcp, |input| input)
+    } else {
+        ethernet_to(frame, headers, view, counters, Input::Tcp, |input| input)
+    }
 }
 
 /// As [`ethernet()`], with the frame's `headers` and the addresses that were accepted last, but goes on with one of two
-/// continuations: `segment` for a TCP segment over IPv4, `other` for all the rest.
+/// continuations: `segment` for a TCP segment over IPv4, `other` for all the rest. A caller that has asked
+/// [`Headers::is_plain_v6`] gives such a frame to [`ethernet_v6_to`], which is made for it.
 ///
-/// For the receive path: the path of a plain IPv4 segment is inlined, and the segment is passed on in registers. As a
-/// variant of [`Input`] it would be stored and loaded again in pieces of other sizes, which stalls. A flow over IPv6 is
-/// passed on unchecked, for [`ipv6_to`]: a continuation called in two places is inlined in neither, which would slow
-/// IPv4 down.
+/// For the receive path: the path of a plain segment is inlined, and the segment is passed on in registers. As a
+/// variant of [`Input`] it would be stored and loaded again in pieces of other sizes, which stalls. Each family has a
+/// function of its own, because a continuation called in two places is inlined in neither.
 ///
 /// Lengths and types are those of `headers`, and are not read again. A frame that fails any check takes the
 /// [`slow_path`], which finds the reason.
@@ -167,7 +150,7 @@ pub fn ethernet_to<R>(
     (interface, last): (&InterfaceView, &mut LastAccepted),
     counters: &Counters,
     segment: impl FnOnce(Datagram) -> R,
-    other: impl FnOnce(Other) -> R,
+    other: impl FnOnce(Input) -> R,
 ) -> R {
     if headers.is_plain_v4()
         && headers.is_tcp()
@@ -176,11 +159,26 @@ pub fn ethernet_to<R>(
         counters.increment(Counter::PacketsIn);
         return segment(v4_datagram(frame, &header, Cast::Unicast));
     }
-    other(if headers.is_plain_v6() {
-        Other::Ipv6(Ipv6Frame { frame, headers })
-    } else {
-        Other::Input(slow_path(frame, interface, counters))
-    })
+    other(slow_path(frame, interface, counters))
+}
+
+/// [`ethernet_to`] for a frame that is [plain IPv6](Headers::is_plain_v6).
+#[inline(always)]
+pub fn ethernet_v6_to<R>(
+    mut frame: PktBuf,
+    headers: Headers,
+    (interface, last): (&InterfaceView, &mut LastAccepted),
+    counters: &Counters,
+    segment: impl FnOnce(Datagram) -> R,
+    other: impl FnOnce(Input) -> R,
+) -> R {
+    if headers.is_tcp()
+        && let Some(header) = plain_v6(&mut frame, headers, interface, &mut last.v6)
+    {
+        counters.increment(Counter::PacketsIn);
+        return segment(v6_datagram(frame, &header, protocol::TCP, Cast::Unicast));
+    }
+    other(slow_path(frame, interface, counters))
 }
 
 /// Checks a unicast packet to us and advances it to its transport header, with no further checks before the transport.
@@ -288,24 +286,6 @@ fn no_packet(frame: &[u8], ethertype: EtherType) -> Input {
         EtherType::Other(length) if length < 0x600 => Input::Drop(DropReason::LlcUnsupported),
         EtherType::Other(_) | EtherType::Ipv4 | EtherType::Ipv6 => Input::Drop(DropReason::UnknownEtherType),
     }
-}
-
-/// Takes a frame that [`ethernet_to`] has passed on, and continues in the same way.
-#[inline(always)]
-pub fn ipv6_to<R>(
-    Ipv6Frame { mut frame, headers }: Ipv6Frame,
-    (interface, last): (&InterfaceView, &mut LastAccepted),
-    counters: &Counters,
-    segment: impl FnOnce(Datagram) -> R,
-    other: impl FnOnce(Input) -> R,
-) -> R {
-    if headers.is_tcp()
-        && let Some(header) = plain_v6(&mut frame, headers, interface, &mut last.v6)
-    {
-        counters.increment(Counter::PacketsIn);
-        return segment(v6_datagram(frame, &header, protocol::TCP, Cast::Unicast));
-    }
-    other(slow_path(frame, interface, counters))
 }
 
 fn v6_input(packet: Ipv6Packet, interface: &InterfaceView, counters: &Counters) -> Input {

@@ -342,9 +342,12 @@ impl InterfaceView {
             return Some(destination);
         }
         let local_scope = is_link_scope(destination);
-        let candidates = self.v6.iter().filter(|a| local_scope || !a.address.is_unicast_link_local());
         // `max_by_key` keeps the last of equals; reversed, the first address added wins a tie.
-        let best = candidates.rev().max_by_key(|a| {
+        let mut candidates = self.v6.iter().rev().filter(|a| local_scope || !a.address.is_unicast_link_local());
+        let last = candidates.next()?;
+        // Usually there is one, and nothing to compare.
+        let Some(other) = candidates.next() else { return Some(last.address) };
+        let best = [last, other].into_iter().chain(candidates).max_by_key(|a| {
             let same_scope = a.address.is_unicast_link_local() == local_scope;
             let same_label = label(a.address) == label(destination);
             let shared = shared_prefix(a.address, destination).min(a.prefix_len.into());

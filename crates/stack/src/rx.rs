@@ -23,7 +23,7 @@ use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 use dev::{RxQueue, Wake};
-use ip::input::{Ipv6Frame, LastAccepted, Other};
+use ip::input::LastAccepted;
 use observe::{Counter, Counters, DropReason, Time};
 use path::{Consume, Frame, Inspection, Vector};
 use sync::{Parker, Platform, model_is_over};
@@ -426,48 +426,37 @@ impl<P: Platform> Driver<P> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn ingress(&mut self, interface: usize, ingress: path::StackInput, now: Time, deferred: &mut DeferredEffects<P>) {
         match ingress {
-            path::StackInput::Frame(frame) => self.frame(interface, frame, now, deferred),
+            path::StackInput::Frame(frame) if frame.headers.is_plain_v6() => {
+                self.frame::<true>(interface, frame, now, deferred);
+            }
+            path::StackInput::Frame(frame) => self.frame::<false>(interface, frame, now, deferred),
             path::StackInput::Packet(packet) => self.packet(interface, packet, now, deferred),
         }
     }
 
-    #[inline]
-    fn frame(&mut self, interface: usize, frame: Frame, now: Time, deferred: &mut DeferredEffects<P>) {
+    /// Takes a frame with an Ethernet header; plain IPv6 if `V6`. One function for each family: either has the same code
+    /// whether there is the other or not.
+    #[inline(never)]
+    fn frame<const V6: bool>(&mut self, interface: usize, frame: Frame, now: Time, deferred: &mut DeferredEffects<P>) {
         sync::walk::note(file!(), "takes a frame from the device's queue");
         let Frame { buffer, headers, followed } = frame;
         charge::frame::<P>(&buffer);
-        let (view, counters) = (self.shared.links().view(interface), &*self.counters);
+        let (links, counters) = (self.shared.links(), &*self.counters);
+        let view = (links.view(interface), &mut self.accepted);
         let segment = |datagram| {
             let around = (&*self.shared, &*self.active, &self.rss, counters);
             Self::tcp(around, Some(&mut self.run), (datagram, followed), now, deferred);
             None
         };
-        match ip::input::ethernet_to(buffer, headers, (view, &mut self.accepted), counters, segment, Some) {
-            None => {}
-            Some(Other::Ipv6(frame)) => self.ipv6(interface, (frame, followed), now, deferred),
-            Some(Other::Input(input)) => self.input(interface, (input, followed), now, deferred),
-        }
-    }
-
-    /// The same for IPv6, in a function of its own: IPv4 has the same code whether there is IPv6 or not.
-    #[inline(never)]
-    fn ipv6(
-        &mut self,
-        interface: usize,
-        (frame, followed): (Ipv6Frame, bool),
-        now: Time,
-        deferred: &mut DeferredEffects<P>,
-    ) {
-        let (view, counters) = (self.shared.links().view(interface), &*self.counters);
-        let segment = |datagram| {
-            let around = (&*self.shared, &*self.active, &self.rss, counters);
-            Self::tcp(around, Some(&mut self.run), (datagram, followed), now, deferred);
-            None
+        let other = if V6 {
+            ip::input::ethernet_v6_to(buffer, headers, view, counters, segment, Some)
+        } else {
+            ip::input::ethernet_to(buffer, headers, view, counters, segment, Some)
         };
-        if let Some(input) = ip::input::ipv6_to(frame, (view, &mut self.accepted), counters, segment, Some) {
+        if let Some(input) = other {
             self.input(interface, (input, followed), now, deferred);
         }
     }

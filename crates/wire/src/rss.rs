@@ -101,6 +101,7 @@ impl Toeplitz {
         let ports = u32::from(tuple.remote_port) << 16 | u32::from(tuple.local_port);
         match (tuple.remote_addr, tuple.local_addr) {
             (IpAddr::V4(src), IpAddr::V4(dst)) => self.hash_v4(src.to_bits(), dst.to_bits(), Some(ports)),
+            (IpAddr::V6(src), IpAddr::V6(dst)) => self.hash_v6(src, dst, Some(ports)),
             (src, dst) => self.hash_v6(mapped(src), mapped(dst), Some(ports)),
         }
     }
@@ -132,9 +133,10 @@ impl Toeplitz {
     fn hash_v6(&self, src: Ipv6Addr, dst: Ipv6Addr, ports: Option<u32>) -> u32 {
         match &self.tables {
             Tables::Folded(tables) => {
-                let both = src.to_bits() ^ dst.to_bits();
+                // Bytes of different words never meet, so their order in a word matters at the end only.
+                let both = u128::from_ne_bytes(src.octets()) ^ u128::from_ne_bytes(dst.octets());
                 let both = (both >> 64) as u64 ^ both as u64;
-                folded(tables, (both >> 32) as u32 ^ both as u32 ^ ports.unwrap_or(0))
+                folded(tables, u32::from_be((both >> 32) as u32 ^ both as u32) ^ ports.unwrap_or(0))
             }
             Tables::PerByte(tables) => {
                 let hash = look_up(tables, 0, &src.octets()) ^ look_up(tables, 16, &dst.octets());

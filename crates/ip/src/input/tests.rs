@@ -388,10 +388,11 @@ proptest! {
 /// Whether the frame takes the fast path.
 fn is_plain(frame: PktBuf, interface: &InterfaceView, last: &mut LastAccepted, counters: &Counters) -> bool {
     let headers = Headers::of_frame(&frame);
-    match ethernet_to(frame, headers, (interface, last), counters, |_| None, Some) {
-        None => true,
-        Some(Other::Ipv6(frame)) => ipv6_to(frame, (interface, last), counters, |_| true, |_| false),
-        Some(Other::Input(_)) => false,
+    let view = (interface, last);
+    if headers.is_plain_v6() {
+        ethernet_v6_to(frame, headers, view, counters, |_| true, |_| false)
+    } else {
+        ethernet_to(frame, headers, view, counters, |_| true, |_| false)
     }
 }
 
