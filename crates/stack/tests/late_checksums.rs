@@ -12,12 +12,14 @@ use stack::socket::TcpSocket;
 use stack::socket::handler::{Conn, ConnectionHandler};
 use sync::Real;
 use tcp::config::ChecksumPlacement;
-use testbed::frames::{Checksum, Ends, ISS, Segment, neighbour_solicitation, tcp_of};
+use testbed::frames::{Checksum, Ends, ISS, Segment, TcpOptions, neighbour_solicitation, tcp_of};
 use testbed::node::{Node, NodeConfig};
 use wire::tcp::TcpFlags;
 
 const PORT: u16 = 80;
 const PEER: u16 = 2000;
+/// The timestamp option, which the peer sends in each segment, so that the connection has nothing unusual.
+const TIMESTAMPS: [u8; 12] = [1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0];
 /// Data whose check can wait.
 const LONG: usize = 1400;
 
@@ -40,10 +42,16 @@ impl Scene {
     }
 
     fn connect(&mut self) {
-        let sent = self.node.exchange(&Segment::syn(PEER, PORT).frame_over(self.ends));
+        let options = TcpOptions::new(&[&[2, 4, 0x05, 0x78, 1, 3, 3, 0], &TIMESTAMPS[..]].concat());
+        let sent = self.node.exchange(&Segment::syn(PEER, PORT).options(options).frame_over(self.ends));
         let answer = sent.iter().filter_map(|frame| tcp_of(frame)).next_back().expect("a SYN-ACK").0;
         (self.seq, self.ack) = (ISS.wrapping_add(1), answer.seq.0.wrapping_add(1));
-        self.node.exchange(&Segment::ack((PEER, PORT), self.seq, self.ack).frame_over(self.ends));
+        self.node.exchange(&self.segment().frame_over(self.ends));
+    }
+
+    /// The peer's next segment, without data.
+    fn segment(&self) -> Segment<'static> {
+        Segment::ack((PEER, PORT), self.seq, self.ack).options(TcpOptions::new(&TIMESTAMPS))
     }
 
     /// An accepted connection.
@@ -57,7 +65,7 @@ impl Scene {
 
     /// The peer sends data; the header's flags and acknowledgement numbers of the answers.
     fn send(&mut self, data: &[u8], checksum: Checksum) -> Vec<(TcpFlags, u32)> {
-        let segment = Segment { data, checksum, ..Segment::ack((PEER, PORT), self.seq, self.ack) }.and(TcpFlags::PSH);
+        let segment = Segment { data, checksum, ..self.segment() }.and(TcpFlags::PSH);
         self.seq = self.seq.wrapping_add(data.len() as u32);
         let sent = self.node.exchange(&segment.frame_over(self.ends));
         sent.iter().filter_map(|frame| tcp_of(frame)).map(|(header, _)| (header.flags, header.ack.0)).collect()
@@ -193,8 +201,7 @@ fn what_cannot_wait_is_checked_before_it_is_accepted(arch: Architecture) {
         scene.good(&[1; 100]);
         scene.good(&[2; LONG]);
         assert_eq!(call(&scene, &socket).map(|data| data.len()), Ok(100 + LONG));
-        let (ports, seq) = ((PEER, PORT), scene.seq);
-        let fin = Segment { data: &[3; LONG], ..Segment::ack(ports, seq, scene.ack) }.and(TcpFlags::FIN);
+        let fin = Segment { data: &[3; LONG], ..scene.segment() }.and(TcpFlags::FIN);
         scene.node.exchange(&Segment { checksum: Checksum::OffBy(1), ..fin }.frame_over(ends));
         assert_eq!(call(&scene, &socket), Err(tcp::Error::WouldBlock));
         scene.node.exchange(&fin.frame_over(ends));

@@ -233,10 +233,16 @@ impl Segment {
     }
 }
 
+/// Whether the check of this data was [put off](Segment::put_off).
+#[inline]
+pub(crate) fn is_put_off(data: &PktBuf) -> bool {
+    matches!(data.meta().checksum, Checksum::Later { .. })
+}
+
 /// Whether data is as it was sent, if its check was [put off](Segment::put_off): it is done now.
 pub(crate) fn holds_later(data: &mut PktBuf) -> bool {
     let holds = is_as_sent(data);
-    if let (Checksum::Later { .. }, true) = (data.meta().checksum, holds) {
+    if holds && is_put_off(data) {
         data.meta_mut().checksum = Checksum::Verified;
     }
     holds

@@ -8,6 +8,7 @@ use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 use observe::{Counter, DropReason, Time};
+use pktbuf::PktBuf;
 use proptest::prelude::*;
 use support::endpoint::{Driver, Endpoint, Setup};
 use support::link::{Faults, Random, World};
@@ -196,12 +197,59 @@ struct Kind {
 
 /// Gives one end these segments; returns what it sent and its state after each, and how many were data in order.
 fn given(arrivals: &[Arrival], kind: Kind, lane: bool) -> (Vec<(Vec<String>, u64)>, u64) {
-    given_by(&arrivals.chunks(1).map(<[Arrival]>::to_vec).collect::<Vec<_>>(), kind, lane, false)
+    let way = Way { lane, runs: false, calls: Calls::Any };
+    given_by(&arrivals.chunks(1).map(<[Arrival]>::to_vec).collect::<Vec<_>>(), kind, way)
 }
 
-/// The same for segments of which several arrive directly after one another, as runs or one by one. The user acts after
-/// the last of them.
-fn given_by(batches: &[Vec<Arrival>], kind: Kind, lane: bool, runs: bool) -> (Vec<(Vec<String>, u64)>, u64) {
+/// How segments are processed that may be processed in several ways.
+#[derive(Clone, Copy)]
+struct Way {
+    /// Through the fast lane, where that is possible.
+    lane: bool,
+    /// Those of a batch that form a run as one event.
+    runs: bool,
+    calls: Calls,
+}
+
+/// How the user sends and reads.
+#[derive(Clone, Copy)]
+enum Calls {
+    /// Reads all there is.
+    Any,
+    /// Reads the first buffer.
+    First,
+    /// The same, by the events for a single buffer.
+    Piece,
+}
+
+impl Calls {
+    fn send(self, t: &mut Script, data: &[u8]) -> usize {
+        let Calls::Piece = self else { return t.us.try_send(data, t.now).unwrap_or(0) };
+        let buffer = PktBuf::from_slice(data).expect("a buffer");
+        let mut chunk = (!data.is_empty()).then(|| pktbuf::Chunk::Pooled(buffer));
+        let Ok(taken) = t.run(tcp::SendChunk(&mut chunk)) else { return 0 };
+        assert_eq!(taken as usize + chunk.map_or(0, |rest| rest.len()), data.len());
+        taken as usize
+    }
+
+    fn read(self, t: &mut Script) {
+        match self {
+            Calls::Any => t.us.read(t.now),
+            Calls::First => t.us.read_up_to(1, t.now),
+            Calls::Piece => match t.run(tcp::ReceivePiece) {
+                Some(data) => {
+                    t.us.received.extend_from_slice(&data);
+                    data.len()
+                }
+                None => t.us.read_up_to(1, t.now),
+            },
+        };
+    }
+}
+
+/// The same for segments of which several arrive directly after one another. The user acts after the last of them.
+fn given_by(batches: &[Vec<Arrival>], kind: Kind, way: Way) -> (Vec<(Vec<String>, u64)>, u64) {
+    let Way { lane, runs, calls } = way;
     let Kind { settings, deaf, ecn, passive } = kind;
     let mut setup = setup(false);
     (setup.config.fast_lane, setup.options.no_delay) = (lane, true);
@@ -261,9 +309,9 @@ fn given_by(batches: &[Vec<Arrival>], kind: Kind, lane: bool, runs: bool) -> (Ve
             seen.push((t.take(), state_of(&t.us)));
             break;
         }
-        written += t.us.try_send(&data(written as u64, arrival.write), t.now).unwrap_or(0);
+        written += calls.send(&mut t, &data(written as u64, arrival.write));
         if arrival.reads {
-            t.us.read(t.now);
+            calls.read(&mut t);
         }
         if arrival.ends && !ended {
             ended = true;
@@ -442,11 +490,27 @@ proptest! {
         // The first completes a listener's handshake, or does not.
         let first = batches[0][..1].to_vec();
         let batches = [vec![first], batches].concat();
-        let (with, without) = (given_by(&batches, kind, true, true).0, given_by(&batches, kind, true, false).0);
+        let way = |runs| Way { lane: true, runs, calls: Calls::Any };
+        let (with, without) = (given_by(&batches, kind, way(true)).0, given_by(&batches, kind, way(false)).0);
         for (step, (a, b)) in with.iter().zip(&without).enumerate() {
             prop_assert_eq!(a, b, "after batch {}", step);
         }
         prop_assert_eq!(with.len(), without.len());
+    }
+
+    /// Any few segments, and a user that sends and reads by the events for a single buffer, or by those for several.
+    #[test]
+    fn no_call_tells_that_it_is_about_one_buffer(
+        arrivals in prop::collection::vec(arrival(), 1..30),
+        kind in kind(),
+    ) {
+        let batches: Vec<_> = arrivals.chunks(1).map(<[Arrival]>::to_vec).collect();
+        let way = |calls| Way { lane: true, runs: false, calls };
+        let (piece, first) = (given_by(&batches, kind, way(Calls::Piece)).0, given_by(&batches, kind, way(Calls::First)).0);
+        for (step, (a, b)) in piece.iter().zip(&first).enumerate() {
+            prop_assert_eq!(a, b, "after segment {}", step);
+        }
+        prop_assert_eq!(piece.len(), first.len());
     }
 }
 

@@ -8,7 +8,7 @@ use pktbuf::Chunk;
 use support::endpoint::Setup;
 use support::ms;
 use support::script::{Script, peer};
-use tcp::{Readiness, Send, SendMore, SetOption, SocketOption};
+use tcp::{Error, Readiness, Send, SendChunk, SendMore, SetOption, Shutdown, SocketOption};
 
 /// A peer with a window of 32 896 bytes: a run is 16 segments.
 fn connected(send_buffer: Option<u32>) -> Script {
@@ -22,6 +22,15 @@ fn connected(send_buffer: Option<u32>) -> Script {
 }
 
 static DATA: [u8; 4096] = [7; 4096];
+static LONG: [u8; 100_000] = {
+    let mut bytes = [0; 100_000];
+    let mut at = 0;
+    while at < bytes.len() {
+        bytes[at] = (at / 251) as u8;
+        at += 1;
+    }
+    bytes
+};
 
 fn send_more(t: &mut Script, len: usize) -> usize {
     let chunks = tcp::Chunks::from_iter([Chunk::Static(&DATA[..len])]);
@@ -137,4 +146,19 @@ fn data_that_is_never_pushed_leaves_with_psh_when_its_time_is_over() {
     let waited = t.until_sent(ms(1000)).expect("it is not held for ever");
     assert!((ms(200)..=ms(260)).contains(&waited), "{waited:?}");
     t.expect(&["P. 1:41(40) ack 1 win 512"]);
+}
+
+/// RFC 9293 section 3.10.2: what the send buffer has no room for is the caller's still. It is the end of the chunk, and
+/// nothing of a chunk that finds no room.
+#[test]
+fn the_rest_of_a_chunk_stays_with_the_caller() {
+    let mut t = connected(Some(6_000));
+    let mut chunk = Some(Chunk::Static(&LONG));
+    assert_eq!(t.run(SendChunk(&mut chunk)), Ok(26_000));
+    assert_eq!(chunk.as_ref().map(Chunk::as_slice), Some(&LONG[26_000..]));
+    assert_eq!(t.run(SendChunk(&mut chunk)), Ok(0));
+    assert_eq!(chunk.as_ref().map(Chunk::len), Some(74_000));
+    let _ = t.run(Shutdown::Write);
+    assert_eq!(t.run(SendChunk(&mut chunk)), Err(Error::Shutdown));
+    assert_eq!(chunk.map(|rest| rest.len()), Some(74_000), "a refusal takes nothing");
 }

@@ -36,13 +36,13 @@ pub use open::Open;
 pub use options::OptionValues;
 pub use promised::{SendPromised, SendRoom};
 pub use receive::{
-    Peek, Peeked, Receive, ReceiveInOrder, ReceiveInto, ReceiveReady, ReceiveRemainder, Received, ReceivedInOrder,
-    ReportUnread,
+    Peek, Peeked, Receive, ReceiveInOrder, ReceiveInto, ReceivePiece, ReceiveReady, ReceiveRemainder, Received,
+    ReceivedInOrder, ReportUnread,
 };
 pub use reclaim::Reclaim;
 pub use route_changed::RouteChanged;
 pub use segment_arrives::{Disposition, RunArrives, SegmentArrives};
-pub use send::{Chunks, Send, SendMore, SendRecord, SendUrgent, Sent};
+pub use send::{Chunks, Send, SendChunk, SendMore, SendRecord, SendUrgent, Sent};
 pub use set_option::{SetOption, SocketOption};
 pub use status::{RecoveryState, Status, StatusReport, Traffic};
 pub use take_error::TakeError;

@@ -12,7 +12,7 @@ use crate::outbox::Outbox;
 use crate::output;
 use crate::pcb::{Ack, Reassembly, ReceiveWindow, RecvSnapshot};
 use crate::scarcity::of_buffer;
-use crate::segment::{holds_later, is_as_sent};
+use crate::segment::{holds_later, is_as_sent, is_put_off};
 use crate::state::State;
 
 /// Take about `max` bytes of data: whole buffers, at least one if there is any, so it may be more. The caller copies
@@ -173,6 +173,33 @@ impl TcpEvent for ReceiveInto<'_> {
             Ok(()) => Ok(()),
             Err(unfinished) => unfinished.run(pcb, out, now),
         }
+    }
+}
+
+/// Takes all data there is, if it is in one buffer, its checksum was verified and nothing rare is on about the receive
+/// side: mostly a request, or an answer. The effects are those of a [`Receive`] of one byte. `None`: it is not so, and
+/// nothing has changed.
+#[derive(Clone, Copy, Debug)]
+pub struct ReceivePiece;
+
+impl TcpEvent for ReceivePiece {
+    type Reply = Option<PktBuf>;
+
+    #[inline]
+    fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Option<PktBuf> {
+        let (piece, update) = pcb.receive_side(|rw, ra| {
+            if !rw.is_usual() || rw.queue.front_mut().is_none_or(|buffer| is_put_off(buffer)) {
+                return None;
+            }
+            let piece = pop_piece(rw, 1)?;
+            rw.open_usual_window();
+            Some((piece, rw.update_due().then(|| report(rw, ra))))
+        })?;
+        out.memory -= i64::from(of_buffer(&piece));
+        if let Some(snapshot) = update {
+            tell_window(snapshot, pcb, out, now);
+        }
+        Some(piece)
     }
 }
 
@@ -345,14 +372,20 @@ fn tell_window<A: PcbAccess>(snapshot: RecvSnapshot, pcb: &mut A, out: &mut Outb
 /// it is not, and nothing has changed.
 #[inline(always)]
 fn take_piece(rw: &mut ReceiveWindow, max: usize, received: &mut Received) -> bool {
-    let Some(buffer) = rw.queue.pop_single() else { return false };
-    let taken = buffer.len();
+    let Some(buffer) = pop_piece(rw, max) else { return false };
     received.memory += of_buffer(&buffer);
     received.data.push(buffer);
-    rw.queued -= taken as u32;
-    rw.kept = kept(taken.saturating_sub(max));
     received.window_clamped = rw.kept > 0 && rw.is_pinched();
     true
+}
+
+/// The only buffer of which a user wants `max` bytes; `None` where there are, or were, more.
+#[inline(always)]
+fn pop_piece(rw: &mut ReceiveWindow, max: usize) -> Option<PktBuf> {
+    let buffer = rw.queue.pop_single()?;
+    rw.queued -= buffer.len() as u32;
+    rw.kept = kept(buffer.len().saturating_sub(max));
+    Some(buffer)
 }
 
 #[inline(always)]

@@ -59,6 +59,33 @@ impl TcpEvent for &mut Send {
     }
 }
 
+/// As `&mut Send` of one chunk. What was not taken for lack of space is left in it.
+pub struct SendChunk<'c>(pub &'c mut Option<Chunk>);
+
+impl TcpEvent for SendChunk<'_> {
+    /// # Errors
+    /// As for `&mut Send`; the chunk stays.
+    type Reply = Result<u32, Error>;
+
+    #[inline]
+    fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Result<u32, Error> {
+        let SendChunk(chunk) = self;
+        let mut accepted = 0;
+        let sent = pcb.transmit(out, |sw, rq, ho, out| {
+            may_send(sw)?;
+            if let Some(whole) = chunk.take_if(|chunk| fits_whole(sw, rq, chunk, out)) {
+                accepted = whole.len() as u32;
+                return Ok(send_whole(sw, rq, ho, (whole, Push::Asked), out, now));
+            }
+            let mut chunks = Chunks::from_iter(chunk.take());
+            let (appended, advertised) = append(sw, rq, ho, (&mut chunks, Push::Asked), out, now);
+            (*chunk, accepted) = (chunks.pop(), appended as u32);
+            Ok(advertised)
+        });
+        finish(sent, pcb, out, now).map(|()| accepted)
+    }
+}
+
 /// Append data that more will follow (`MSG_MORE`): a partial segment is not sent by this call, and the last segment
 /// carries no PSH. The rest waits for the next send without this, for an acknowledgement that allows it, or for
 /// `Config::cork_timeout`.
@@ -87,34 +114,64 @@ fn send<A: PcbAccess>(
     now: Time,
 ) -> Result<u32, Error> {
     let mut accepted = 0;
-    let advertised = pcb.transmit(out, |sw, rq, ho, out| {
+    let sent = pcb.transmit(out, |sw, rq, ho, out| {
         may_send(sw)?;
-        sw.hold.set_push(push);
         if let [chunk] = &chunks[..]
-            && let len = chunk.len()
-            && !out.scarcity.is_severe()
-            && sw.fits_easily(rq, len, out.config)
-            && let Some(chunk) = chunks.pop()
+            && fits_whole(sw, rq, chunk, out)
+            && let Some(whole) = chunks.pop()
         {
-            accepted = len as u32;
-            enqueue(rq, chunk, out, now);
-            let advertised = if len as u32 == rq.len && len > 0 && push == Push::Asked {
-                lane::transmit_piece(sw, rq, ho, out, now, len as u32)
-            } else {
-                lane::transmit(sw, rq, ho, out, now, Ack::None)
-            };
-            sw.hold.set_push(push.after_call());
-            return Ok(advertised);
+            accepted = whole.len() as u32;
+            return Ok(send_whole(sw, rq, ho, (whole, push), out, now));
         }
         let (appended, advertised) = append(sw, rq, ho, (&mut *chunks, push), out, now);
         accepted = appended as u32;
         Ok(advertised)
     });
-    if let Ok(Some(advertised)) = advertised {
-        pcb.receive_side(|rw, _| rw.data_sent(advertised, out.config, now));
-    }
-    match advertised {
-        Ok(_) => Ok(accepted),
+    finish(sent, pcb, out, now).map(|()| accepted)
+}
+
+/// Whether there is room for all of the chunk, without a question that only a nearly full buffer needs.
+#[inline(always)]
+fn fits_whole(sw: &SendWindow, rq: &RetransmitQueue, chunk: &Chunk, out: &Outbox<'_>) -> bool {
+    !out.scarcity.is_severe() && sw.fits_easily(rq, chunk.len(), out.config)
+}
+
+/// Queues a chunk that fits, and sends what may be sent.
+#[inline(always)]
+fn send_whole(
+    sw: &mut SendWindow,
+    rq: &mut RetransmitQueue,
+    ho: &mut HeaderOut,
+    (chunk, push): (Chunk, Push),
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> Advertised {
+    let len = chunk.len() as u32;
+    sw.hold.set_push(push);
+    enqueue(rq, chunk, out, now);
+    let advertised = if len == rq.len && len > 0 && push == Push::Asked {
+        lane::transmit_piece(sw, rq, ho, out, now, len)
+    } else {
+        lane::transmit(sw, rq, ho, out, now, Ack::None)
+    };
+    sw.hold.set_push(push.after_call());
+    advertised
+}
+
+/// The second half of a send: the receive side learns what the segments have advertised, or a refusal gets its reason.
+#[inline(always)]
+fn finish<A: PcbAccess>(
+    sent: Result<Advertised, Error>,
+    pcb: &mut A,
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> Result<(), Error> {
+    match sent {
+        Ok(None) => Ok(()),
+        Ok(Some(advertised)) => {
+            pcb.receive_side(|rw, _| rw.data_sent(advertised, out.config, now));
+            Ok(())
+        }
         Err(Error::NotConnected) => Err(pcb.header_in(|header_in| header_in.error).unwrap_or(Error::NotConnected)),
         Err(error) => Err(error),
     }

@@ -6,7 +6,6 @@ use std::time::Duration;
 use observe::Time;
 use pktbuf::{Chunk, PktBuf};
 use sync::Platform;
-use tcp::Chunks;
 
 use super::held::HeldConnection;
 use super::inbox::{HandlerMessage, HandlerRef, Post};
@@ -71,9 +70,8 @@ impl<P: Platform> Conn<'_, P> {
         if !self.control.is_open() {
             return Err(tcp::Error::NotConnected);
         }
-        let mut send = tcp::Send { chunks: Chunks::from_buf([chunk]) };
-        let accepted = self.held.send(&mut send)?;
-        let rest = send.chunks.pop();
+        let mut rest = Some(chunk);
+        let accepted = self.held.send(&mut rest)?;
         self.control.waits_for_room |= rest.is_some();
         Ok((accepted, rest))
     }

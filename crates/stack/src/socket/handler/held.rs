@@ -1,6 +1,7 @@
 //! The connection that a handler uses, as the place that runs the handler gives it out.
 
 use observe::Time;
+use pktbuf::{Chunk, PktBuf};
 use tcp::{Readiness, Received, Shutdown, TcpEvent};
 
 /// Runs events on one connection for its handler: in the outbox of the event that called the handler, or each by itself.
@@ -17,11 +18,14 @@ pub trait RunsEvents {
 
 /// The events that a handler needs, of any [`RunsEvents`].
 pub trait HeldConnection {
-    /// SEND; data that was not taken stays in `send`.
+    /// SEND of one chunk; what was not taken stays in it.
     ///
     /// # Errors
-    /// As for `&mut tcp::Send`.
-    fn send(&mut self, send: &mut tcp::Send) -> Result<usize, tcp::Error>;
+    /// As for [`tcp::SendChunk`].
+    fn send(&mut self, chunk: &mut Option<Chunk>) -> Result<usize, tcp::Error>;
+
+    /// RECEIVE of all data there is, if that is one buffer and nothing rare is on: see [`tcp::ReceivePiece`].
+    fn receive_piece(&mut self) -> Option<PktBuf>;
 
     /// RECEIVE of one buffer into `received`, which is empty.
     ///
@@ -55,8 +59,12 @@ pub trait HeldConnection {
 }
 
 impl<T: RunsEvents> HeldConnection for T {
-    fn send(&mut self, send: &mut tcp::Send) -> Result<usize, tcp::Error> {
-        self.run(send).unwrap_or(Err(tcp::Error::NotConnected)).map(|taken| taken as usize)
+    fn send(&mut self, chunk: &mut Option<Chunk>) -> Result<usize, tcp::Error> {
+        self.run(tcp::SendChunk(chunk)).unwrap_or(Err(tcp::Error::NotConnected)).map(|taken| taken as usize)
+    }
+
+    fn receive_piece(&mut self) -> Option<PktBuf> {
+        self.run(tcp::ReceivePiece).flatten()
     }
 
     fn receive(&mut self, received: &mut Received) -> Result<(), tcp::Error> {

@@ -194,6 +194,9 @@ fn begin<P: Platform>(handler: &mut dyn ConnectionHandler<P>, conn: &mut Conn<'_
 /// Gives the handler the data that has arrived, buffer by buffer, and then the end of the stream.
 fn read<P: Platform>(handler: &mut dyn ConnectionHandler<P>, conn: &mut Conn<'_, P>) {
     conn.control.unread = false;
+    if let Some(data) = conn.held.receive_piece() {
+        return handler.data(conn, data);
+    }
     while conn.control.is_open() && !conn.control.ended {
         if conn.control.paused {
             conn.control.unread = true;
