@@ -20,6 +20,7 @@ mod cost;
 mod lines;
 mod measured;
 mod predict;
+mod preset;
 mod sleeps;
 mod steps;
 mod text;
@@ -30,7 +31,7 @@ use std::fs;
 use std::time::Duration;
 
 use sync::Step;
-use vsmp::preset::{Kernel, Measured, Origin, Preset, PresetError};
+use vsmp::preset::{Kernel, Preset, PresetError};
 use vsmp::workload::pair::{Pair, Transferred};
 use vsmp::workload::windows::{Rate, Windows};
 use vsmp::{Costs, Machine, Outcome, Vsmp};
@@ -121,9 +122,9 @@ pub struct Cpus {
     pub private_cache: usize,
 }
 
-/// A calibrated machine.
+/// What was measured of a machine.
 #[derive(Clone, Debug)]
-pub struct Calibration {
+pub struct Measurements {
     /// Its CPUs.
     pub cpus: Cpus,
     /// The costs of memory.
@@ -138,7 +139,14 @@ pub struct Calibration {
     pub steps: Steps,
     /// The cost of sharing.
     pub transfers: Transfers,
-    /// The machine as a preset.
+}
+
+/// A calibrated machine.
+#[derive(Clone, Debug)]
+pub struct Calibration {
+    /// What was measured.
+    pub measured: Measurements,
+    /// The machine as a preset: [`Measurements`] on top of a machine whose other values are assumed.
     pub preset: Preset,
 }
 
@@ -240,23 +248,15 @@ impl Calibration {
         let steps = Steps::measure(&mut costs, floor, effort).ok_or(CalibrationError::Interrupted)?;
         progress("lines that are shared");
         let transfers = Transfers::measure(&mut costs, cpus.stride, effort).ok_or(CalibrationError::Interrupted)?;
-        let mut calibration = Calibration {
-            cpus,
-            lines,
-            sleeps,
-            together,
-            floor,
-            steps,
-            transfers,
-            preset: Preset::named("server-64").map_err(CalibrationError::Preset)?,
-        };
-        calibration.preset = calibration.as_preset(&costs).map_err(CalibrationError::Preset)?;
-        Ok(calibration)
+        let measured = Measurements { cpus, lines, sleeps, together, floor, steps, transfers };
+        let preset = preset::of(&measured, &costs).map_err(CalibrationError::Preset)?;
+        Ok(Calibration { measured, preset })
     }
 
     /// Predicts runs that nothing was fitted to, and measures them. `progress` is called before each with their number.
     pub fn predict(&self, effort: &Effort, progress: impl FnMut(usize, usize, &Pair)) -> Vec<Prediction> {
-        predict::all(&self.preset.costs(Kernel::Heddle), self.floor, self.cpus.stride, effort, progress)
+        let Measurements { cpus, floor, .. } = &self.measured;
+        predict::all(&self.preset.costs(Kernel::Heddle), *floor, cpus.stride, effort, progress)
     }
 }
 
@@ -280,129 +280,6 @@ fn memory_costs(cpus: &Cpus, lines: &Lines) -> Costs {
 
 fn percent_following(lines: &Lines) -> u64 {
     (100.0 * lines.following.nanos / lines.transfer.nanos.max(0.1)).round().min(100.0) as u64
-}
-
-impl Calibration {
-    /// The machine: what was measured, on top of one whose other values are assumed.
-    fn as_preset(&self, costs: &Costs) -> Result<Preset, PresetError> {
-        let Calibration { cpus, lines, sleeps, together, steps, transfers, .. } = self;
-        let (sets, ways) = costs.cache;
-        let of = |name: &'static str, cost: Cost, what: &str| {
-            let why = format!(
-                "{what}: {:.1} ns, quartiles ± {:.1}; {} of {} batches count",
-                cost.nanos, cost.spread, cost.valid, cost.batches
-            );
-            Measured { name: name.to_owned(), number: in_cycles(costs, cost.nanos), origin: Origin::Measured, why }
-        };
-        let shared = |name: &'static str, number: u64, cost: Cost, factor: f64, what: &str| {
-            let measured = of(name, cost, what).why;
-            Measured {
-                number,
-                origin: Origin::Fitted,
-                why: format!("{measured}; times {factor:.2} for two runs"),
-                ..of(name, cost, what)
-            }
-        };
-        let other = |name: &str, number: u64, origin: Origin, why: &str| Measured {
-            name: name.to_owned(),
-            number,
-            origin,
-            why: why.to_owned(),
-        };
-        let mut values = vec![
-            other("machine.cpus", cpus.cores as u64, Origin::Measured, "cores that the process may use"),
-            other(
-                "machine.megahertz",
-                cpus.megahertz,
-                Origin::Measured,
-                "as the kernel states it; the unit of the other values",
-            ),
-            other("machine.cpus_per_socket", 256, Origin::Assumed, "transfers were measured between two cores only"),
-            of("machine.read_modify_write", lines.read_modify_write, "fetch_add on a line that the CPU has"),
-            of("machine.memory", lines.memory, "a chain of lines, four times the private caches"),
-            shared(
-                "machine.near",
-                costs.near,
-                lines.transfer,
-                transfers.line,
-                "a chain of lines that another CPU has changed",
-            ),
-            shared("machine.far", costs.far, lines.transfer, transfers.line, "the same as near"),
-            shared(
-                "machine.upgrade",
-                costs.upgrade,
-                lines.upgrade,
-                transfers.line,
-                "read-modify-writes of lines that another CPU has read",
-            ),
-            shared(
-                "machine.following",
-                costs.following,
-                lines.following,
-                transfers.following,
-                "a line behind one that another CPU has changed",
-            ),
-            Measured { number: costs.relax, ..of("machine.relax", lines.relax, "a turn of a spin loop") },
-            other(
-                "machine.cache_sets",
-                sets as u64,
-                Origin::Derived,
-                "the second-level cache, as the kernel states it",
-            ),
-            other("machine.cache_ways", ways as u64, Origin::Derived, "the same"),
-            of("machine.payload_line", lines.payload_line, "64 bytes copied and summed, or summed"),
-            other(
-                "machine.together",
-                (100.0 * together.median).round() as u64,
-                Origin::Measured,
-                &format!(
-                    "work that shares nothing; ± {:.1}; {} windows count",
-                    100.0 * together.spread,
-                    together.valid
-                ),
-            ),
-            of("scheduler.system_call", sleeps.system_call, "getppid"),
-            of(
-                "scheduler.wake",
-                sleeps.wake,
-                "FUTEX_WAKE with a sleeper on the same CPU, less the system call; a third of the way there at most",
-            ),
-            of("scheduler.wake_idle", sleeps.wake_idle, "FUTEX_WAKE with a sleeper on an idle CPU, less that"),
-            other("scheduler.wake_lines", 0, Origin::Derived, "in the cost of a wake-up"),
-            of("scheduler.switch", sleeps.switch, "two threads that wake each other on one CPU, beside the model"),
-            other("scheduler.switch_lines", 0, Origin::Derived, "in the cost of a switch"),
-            of(
-                "scheduler.idle_exit",
-                sleeps.idle_exit,
-                "two threads that wake each other on two CPUs, beside the model",
-            ),
-            other("scheduler.slice", 3_000 * cpus.megahertz, Origin::Assumed, "3 ms"),
-        ];
-        let windows: usize = transfers.runs.iter().map(|(_, run)| run.valid).sum();
-        for step in Step::ALL {
-            let (fitted, stamped) = (steps.nanos[step as usize], steps.stamped.nanos[step as usize]);
-            let name = format!("work.{}", step.name());
-            let count = steps.stamped.counts[step as usize];
-            let number = in_cycles(costs, fitted);
-            values.push(if count > 0 {
-                let why = format!(
-                    "{fitted:.0} ns; by {count} time stamps {stamped:.0}; {windows} windows of the fit set count"
-                );
-                Measured { name, number, origin: Origin::Fitted, why }
-            } else {
-                // The order of a call's cost, and no more: no run of the fit set makes it.
-                let number = in_cycles(costs, steps.nanos[Step::Call as usize] / 2.0);
-                Measured {
-                    name,
-                    number,
-                    origin: Origin::Assumed,
-                    why: "half of a call; the fit set does not make it".to_owned(),
-                }
-            });
-        }
-        let describes = format!("this machine: {}, {} cores, calibrated by its own runs", cpus.model, cpus.cores);
-        Preset::named("server-64")?.measured("calibrated", &describes, &values)
-    }
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ fn a_calibration_is_a_machine_of_the_simulator() {
         }
     }
     assert!(preset.count(Origin::Measured) >= 10 && preset.count(Origin::Fitted) >= 6, "{}", preset.to_toml());
-    for (pair, rates) in &calibration.steps.rates {
+    for (pair, rates) in &calibration.measured.steps.rates {
         assert!(rates.iter().all(|rate| *rate > 0.0), "{}", lab::calibrate::name(pair));
     }
     let mut announced = 0;

@@ -4,11 +4,11 @@ use std::fmt::{self, Display};
 
 use vsmp::workload::pair::{Load, Pair};
 
-use super::{Calibration, Cost, Errors, Prediction, Relative};
+use super::{Calibration, Cost, Errors, Measurements, Prediction, Relative};
 
 impl Display for Calibration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Calibration { cpus, lines, sleeps, together, steps, transfers, .. } = self;
+        let Measurements { cpus, lines, sleeps, together, steps, transfers, .. } = &self.measured;
         writeln!(
             f,
             "{}, {} MHz, {} cores, private caches of {} KiB",
