@@ -18,6 +18,7 @@ use crate::socket::handler::{HandlerState, Post};
 use crate::socket::poll::MemberNumber;
 use crate::socket::readiness::ReadinessWaiter;
 use crate::socket::{ListenerShared, PollSet, Readiness, ReadyState, TcpSocket, UdpShared};
+use crate::upcalls::{self, Risen, Upcalls};
 
 /// Effects to perform once the guard is dropped. Make one for each guard, or for each batch of events under one guard.
 pub struct DeferredEffects<P: Platform> {
@@ -43,18 +44,6 @@ pub struct DeferredEffects<P: Platform> {
 
 /// The number of no receive thread.
 const NO_RECEIVER: u16 = u16::MAX;
-
-enum Risen<P: Platform> {
-    Connection(Arc<TcpSocket<P>>),
-    Listener(Arc<ListenerShared<P>>),
-    Datagrams(Arc<UdpShared<P>>),
-    /// A connection whose handler must be called, if handlers run after the guards.
-    Handled(Arc<TcpSocket<P>>),
-    /// A handler's message for another one.
-    Posted(Box<Post<P>>),
-    /// A handler that is over.
-    Over(Box<HandlerState<P>>),
-}
 
 impl<P: Platform> Default for DeferredEffects<P> {
     fn default() -> Self {
@@ -272,6 +261,14 @@ impl<P: Platform> DeferredEffects<P> {
         self.used = self.varied | !self.dirty.is_inline();
     }
 
+    /// [`DeferredEffects::flush`], but what may run a user's code is appended to `upcalls` instead. The caller holds no
+    /// guard; it may have the flag of a cell.
+    pub(crate) fn flush_all_but_upcalls(&mut self, links: &Links<P>, upcalls: &mut Upcalls<P>) {
+        let others = std::mem::take(&mut self.others);
+        self.flush(links);
+        upcalls.keep(others.into_iter());
+    }
+
     /// Whether dropping it would do nothing, once its effects are performed: code that served a single call then
     /// forgets it instead.
     #[inline]
@@ -285,21 +282,7 @@ impl<P: Platform> DeferredEffects<P> {
             set.mark_all(&self.members);
             self.members.clear();
         }
-        let mut posts = Vec::new();
-        for (socket, bits) in self.others.drain(..) {
-            sync::walk::note(file!(), "no guard is held any more: wakes the socket's user");
-            match socket {
-                Risen::Connection(socket) => socket.ready.tell(bits),
-                Risen::Listener(listener) => listener.ready.tell(bits),
-                Risen::Datagrams(socket) => socket.ready.tell(bits),
-                Risen::Handled(_) => debug_assert!(false, "handlers that run after the guards have run by now"),
-                Risen::Posted(post) => posts.push(*post),
-                Risen::Over(handler) => drop(attempt(|| drop(handler))),
-            }
-        }
-        if !posts.is_empty() {
-            Post::deliver(posts);
-        }
+        upcalls::perform(self.others.drain(..));
     }
 }
 

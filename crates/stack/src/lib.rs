@@ -72,6 +72,7 @@ pub mod timers;
 pub mod tx;
 pub mod udp_call;
 pub mod udp_table;
+mod upcalls;
 
 pub use addresses::Addressing;
 pub use arch::adaptive::decisions::{

@@ -24,16 +24,21 @@
 //! queue, because nothing overtakes a queued event. A write is synchronous too, because its caller must learn how much
 //! was accepted; Solaris would treat it according to the mode.
 //!
+//! # Users are told without the flag
+//! An event may owe a user a notification that runs the user's code, and this code may call the stack and wait. Two threads
+//! with the flags of two shards would wait for each other for ever. So the thread that drains keeps such notifications until
+//! it has given up the flag (`draining.rs`). One thread at a time tells the users of a shard, in the order of the events.
+//!
 //! # What may never happen
 //! The queue is not empty, no thread runs it, and no wake-up of the worker is pending: every path that gives up the
-//! flag with work left wakes the worker first. A thread that is not the worker never drains more than the bound.
+//! flag with work left wakes the worker first. A thread that is not the worker never drains more than the bound. A user's
+//! code runs on a thread that has the flag of a shard.
 
+mod draining;
 mod entering;
 mod event_queue;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use dev::BitSet;
 use observe::Time;
@@ -45,8 +50,6 @@ use super::declaration::{Declaration, Properties, TableRow, Variant};
 use super::polled_rings::PolledRings;
 use super::select::ThreadConfig;
 use crate::charge;
-use crate::connections::Upkeep;
-use crate::deferred::OwedEffects;
 use crate::handoff::CellMessage;
 use crate::place::{Cell, Contents};
 use crate::shared::Shared;
@@ -54,13 +57,6 @@ use crate::socket::HandlersRun;
 use event_queue::EventQueue;
 
 pub use entering::{Entering, Mode};
-
-/// The most events that a thread which is not the worker drains for others. Solaris bounds by 20 ms only.
-const DRAIN_EVENTS: usize = 256;
-/// Events that are drained before the clock is read again.
-const DRAIN_BATCH: usize = 32;
-/// The longest that such a thread drains for (Solaris: 20 ms), to the end of a batch.
-const DRAIN_TIME: Duration = Duration::from_millis(20);
 
 /// The declaration of this architecture.
 pub const DECLARATION: Declaration<Entering> = Declaration {
@@ -163,39 +159,17 @@ pub fn new<P: Platform>(
     }))
 }
 
-/// Held by a thread that has the flag and runs work. On panic the flag is released and the worker woken for the
-/// remaining work. Otherwise the guard is disarmed, and the thread releases the flag by [`Squeue::release`].
-struct FlagGuard<'a, P: Platform> {
-    squeue: &'a Squeue<P>,
-    /// Taken from the queue and not run yet.
-    batch: VecDeque<CellMessage<P>>,
-}
-
-impl<'a, P: Platform> FlagGuard<'a, P> {
-    /// The calling thread has the flag of `squeue`.
-    #[inline]
-    fn new(squeue: &'a Squeue<P>) -> Self {
-        FlagGuard { squeue, batch: VecDeque::new() }
-    }
-
-    /// Nothing has panicked.
-    #[inline]
-    fn disarm(mut self) {
-        drop(std::mem::take(&mut self.batch));
-        std::mem::forget(self);
-    }
-}
+/// Held by a thread that has the flag and runs its own work. On panic the flag is released and the worker woken for the
+/// remaining work. Otherwise the guard is forgotten, and the thread releases the flag by [`Squeue::release`].
+struct FlagGuard<'a, P: Platform>(&'a Squeue<P>);
 
 impl<P: Platform> Drop for FlagGuard<'_, P> {
     #[cold]
     fn drop(&mut self) {
-        if model_is_over::<P>() {
-            return;
+        if !model_is_over::<P>() {
+            self.0.give_up(self.0.queue.lock());
+            self.0.worker.unpark();
         }
-        let mut queue = self.squeue.queue.lock();
-        queue.put_back(&mut self.batch);
-        self.squeue.give_up(queue);
-        self.squeue.worker.unpark();
     }
 }
 
@@ -218,16 +192,6 @@ impl<P: Platform> Squeue<P> {
         Some(result)
     }
 
-    /// Releases the flag, after draining if the mode requires it. If work is left, the worker is woken for it.
-    fn release(&self, hub: &Hub<P>) {
-        let queue = self.queue.lock();
-        if queue.events.is_empty() || self.mode != Mode::Process {
-            return self.give_up(queue);
-        }
-        drop(queue);
-        self.drain_some(hub);
-    }
-
     fn give_up(&self, mut queue: sync::Guard<'_, EventQueue<P>, P>) {
         let given_up = self.cell.release();
         debug_assert!(given_up.is_ok(), "the thread that runs owns the cell, and has left it");
@@ -245,115 +209,36 @@ impl<P: Platform> Squeue<P> {
     fn is_run(&self, queue: &EventQueue<P>, hub: &Hub<P>) -> bool {
         self.cell.owner().is_some() || hub.own_threads && !queue.events.is_empty()
     }
-
-    /// Drains the queue, up to the bound, and releases the flag.
-    ///
-    /// The events are other threads': if one panics, the calling thread, which may be a user's, goes on. The worker runs the
-    /// rest of the batch.
-    #[cold]
-    fn drain_some(&self, hub: &Hub<P>) {
-        hub.shared.failures.survive(&hub.shared.counters, || self.drain_to_the_bound(hub));
-    }
-
-    fn drain_to_the_bound(&self, hub: &Hub<P>) {
-        let start = hub.shared.clock().now();
-        let (mut now, mut left) = (start, DRAIN_EVENTS);
-        let mut running = FlagGuard::new(self);
-        loop {
-            let mut queue = self.queue.lock();
-            if queue.events.is_empty() || left == 0 || now - start > DRAIN_TIME {
-                running.disarm();
-                return self.give_up(queue);
-            }
-            let batch = queue.events.len().min(DRAIN_BATCH).min(left);
-            running.batch.extend(queue.events.drain(..batch));
-            drop(queue);
-            self.run_all(hub, &mut running.batch, now);
-            left -= batch;
-            now = hub.shared.clock().now();
-        }
-    }
-
-    /// Takes the flag if it is free, drains everything and runs due timers. The worker's turn, or a tick's.
-    fn drain(&self, hub: &Hub<P>, now: Time) {
-        let mut queue = self.queue.lock();
-        if !self.take_flag() {
-            // The thread that has the flag checks the queue before it releases it.
-            return;
-        }
-        let mut running = FlagGuard::new(self);
-        running.batch = std::mem::take(&mut queue.events);
-        drop(queue);
-        loop {
-            self.run_all(hub, &mut running.batch, now);
-            let mut queue = self.queue.lock();
-            if queue.events.is_empty() {
-                running.disarm();
-                return self.give_up(queue);
-            }
-            std::mem::swap(&mut queue.events, &mut running.batch);
-        }
-    }
-
-    /// Runs a batch and due timers; the calling thread has the flag. The cell is released only to answer a waiting
-    /// caller, and at the end.
-    fn run_all(&self, hub: &Hub<P>, batch: &mut VecDeque<CellMessage<P>>, now: Time) {
-        charge::messages::<P>(batch.iter(), false);
-        loop {
-            let mut owed = OwedEffects::new(hub.shared.links());
-            let answer = self.run_in_cell(|cell| {
-                while let Some(message) = batch.pop_front() {
-                    if let Some(answer) = message.run(cell, now, &mut owed.deferred) {
-                        return Some(answer);
-                    }
-                }
-                // Compares with the bound that drivers read: after a cancelled timer it is too early until timers run.
-                if cell.deadline_nanos() <= now.as_nanos() {
-                    cell.timers(now, &mut owed.deferred);
-                }
-                None
-            });
-            debug_assert!(answer.is_some(), "the thread that runs owns the cell");
-            drop(owed);
-            match answer.flatten() {
-                Some(answer) => answer.give(),
-                None => return,
-            }
-        }
-    }
 }
 
 impl<P: Platform> Exclusion<P> for Squeue<P> {
     const THREAD: &'static str = "heddle-sq";
     const CLASS: ThreadClass = ThreadClass::Worker;
 
-    /// If the calling thread already has the flag, further up its stack, it is notifying a user that now makes a call;
-    /// it has left the cell for that.
     fn enter<R>(&self, hub: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
-        if self.cell.owner() == Some(P::thread_index()) {
-            return self.run_in_cell(f);
-        }
+        debug_assert_ne!(self.cell.owner(), Some(P::thread_index()), "a thread with the flag runs no user's code");
         let queue = self.queue.lock();
         if !queue.events.is_empty() || !self.take_flag() {
             return None;
         }
         drop(queue);
-        let running = FlagGuard::new(self);
+        let running = FlagGuard(self);
         let result = self.run_in_cell(f);
-        running.disarm();
+        std::mem::forget(running);
         self.release(hub);
         result
     }
 
+    /// Not while something is owed to users: it does not move on.
     fn seize<R>(&self, _: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
         let queue = self.queue.lock();
-        if !self.take_flag() {
+        if queue.owes() || !self.take_flag() {
             return None;
         }
         drop(queue);
-        let running = FlagGuard::new(self);
+        let running = FlagGuard(self);
         let result = self.run_in_cell(f);
-        running.disarm();
+        std::mem::forget(running);
         self.give_up(self.queue.lock());
         result
     }
@@ -402,8 +287,9 @@ impl<P: Platform> Exclusion<P> for Squeue<P> {
         is_run
     }
 
+    /// The worker may be the thread that tells users, and perhaps it is the calling one.
     fn assist(&self, hub: &Hub<P>) {
-        if !hub.own_threads {
+        if !hub.own_threads || self.queue.lock().tells {
             self.drain(hub, hub.shared.clock().now());
         }
     }
@@ -414,14 +300,14 @@ impl<P: Platform> Exclusion<P> for Squeue<P> {
 
     fn tick(&self, hub: &Hub<P>, now: Time) -> bool {
         let due = self.deadline() <= now.as_nanos();
-        if due || (!hub.own_threads && !self.queue.lock().events.is_empty()) {
+        if due || (!hub.own_threads && !self.queue.lock().is_idle()) {
             self.drain(hub, now);
         }
         false
     }
 
     fn is_quiescent(&self) -> bool {
-        self.queue.lock().events.is_empty() && self.cell.owner().is_none()
+        self.queue.lock().is_idle() && self.cell.owner().is_none()
     }
 
     /// The loop of the shard's worker. Timers are run by the threads that tick; a worker is woken for queued work only.

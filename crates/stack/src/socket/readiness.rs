@@ -82,7 +82,8 @@ enum Registration<P: Platform> {
     Watch(Arc<dyn Watch>),
 }
 
-/// Notified of every edge of one socket, to attach another event loop. Called with no lock held.
+/// Notified of every edge of one socket, to attach another event loop. Called with no lock held, by any thread, which may be one
+/// that runs the events of other connections: a watch may call the stack, but should not wait for other threads otherwise.
 pub trait Watch: Send + Sync + 'static {
     /// `raised` are the bits of the edge, which may have been set before; `level` are the bits set now.
     fn ready(&self, raised: Readiness, level: Readiness);
@@ -179,6 +180,17 @@ impl<P: Platform> ReadyState<P> {
     /// As [`ReadyState::raise`], of bits that were set before.
     pub(crate) fn tell(&self, bits: Readiness) {
         self.tell_of(bits, self.word.load(Ordering::Acquire));
+    }
+
+    /// The same, if that calls no [`Watch`]. False: it may, and nothing was told. A watch that is registered meanwhile learns
+    /// of the bits by its registration.
+    pub(crate) fn tell_threads(&self, bits: Readiness) -> bool {
+        let seen = self.word.load(Ordering::Acquire);
+        let may_be_watched = seen & POLLED != 0 && seen & MOVED != 0;
+        if !may_be_watched {
+            self.tell_of(bits, seen);
+        }
+        !may_be_watched
     }
 
     fn tell_of(&self, bits: Readiness, seen: u32) {

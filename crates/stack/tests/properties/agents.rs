@@ -1,6 +1,6 @@
 //! Which thread runs an event: the one that gives the resulting segments to the device.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use pktbuf::PktBuf;
 use stack::call::Call;
 use stack::socket::Readiness;
 use stack::socket::readiness::Watch;
-use stack::{Addressing, Architecture, InterfaceConfig, Stack, StackConfig, VirtualClock};
+use stack::{Addressing, Architecture, InterfaceConfig, Stack, StackConfig};
 use sync::Platform;
 use testbed::frames::{Ends, STACK};
 use testbed::node::send;
@@ -365,21 +365,6 @@ fn a_caller_does_not_drain_without_end(arch: Architecture) {
     }
 }
 
-/// Lets time pass when its connection first becomes readable.
-struct Delays {
-    clock: Arc<VirtualClock<Observed>>,
-    span: Duration,
-    delayed: AtomicBool,
-}
-
-impl Watch for Delays {
-    fn ready(&self, _: Readiness, level: Readiness) {
-        if level.contains(Readiness::READABLE) && !self.delayed.swap(true, Ordering::Relaxed) {
-            self.clock.advance(self.span);
-        }
-    }
-}
-
 /// Nor for longer than 20 ms (Solaris' bound), to the end of 32 events: the worker runs the rest.
 #[every_arch(only(squeue_process))]
 fn a_caller_does_not_drain_for_long(arch: Architecture) {
@@ -400,13 +385,55 @@ fn a_caller_does_not_drain_for_long(arch: Architecture) {
             assert_eq!(bench.driver.poll(), 32);
         }
         bench.scene.state().sent.clear();
-        let (clock, span) = (bench.clock.clone(), Duration::from_millis(millis));
-        two.socket.ready.watch(Arc::new(Delays { clock, span, delayed: AtomicBool::new(false) }));
+        bench.scene.close(second);
+        bench.scene.open_port(first);
+        // In the middle of the first batch.
+        drop(bench.scene.until(|state| !state.senders(second).is_empty() && !state.stopped.is_empty()));
+        bench.clock.advance(Duration::from_millis(millis));
         drop(opens);
         writer.join();
         let state = bench.scene.until(|state| state.senders(second).len() >= BATCHES);
         let by = |thread: &str| state.senders(second).into_iter().filter(|by| *by == thread).count();
         assert_eq!((by("writer"), by(&worker)), (drained, BATCHES - drained), "after {millis} ms: {:?}", state.sent);
+    }
+}
+
+/// Counts how often its connection is reported as readable.
+#[derive(Default)]
+struct Counts(AtomicUsize);
+
+impl Watch for Counts {
+    fn ready(&self, raised: Readiness, _: Readiness) {
+        self.0.fetch_add(usize::from(raised.contains(Readiness::READABLE)), Ordering::Relaxed);
+    }
+}
+
+/// Nor further once users' code must run because of what it drained, for which there is no bound: the worker runs the rest.
+#[every_arch(only(squeue_process))]
+fn a_caller_tells_the_users_of_one_batch(arch: Architecture) {
+    const BATCHES: usize = 3;
+    for ends in Ends::BOTH_FAMILIES {
+        let mut bench = Bench::with_threads(arch, ends);
+        let (first, second) = bench.ports(1024, 5, 5);
+        let (one, mut two) = (bench.connect(first), bench.connect(second));
+        let worker = own(arch, bench.cell(&one));
+        let opens = bench.scene.opens();
+        let writer = bench.stop_in_a_write("writer", &one);
+        for _ in 0..BATCHES {
+            let frames: Vec<_> = (0..32).map(|_| two.data(&[7; 40])).collect();
+            frames.iter().for_each(|frame| bench.put(frame));
+            assert_eq!(bench.driver.poll(), 32);
+        }
+        bench.scene.state().sent.clear();
+        let counts = Arc::new(Counts::default());
+        two.socket.ready.watch(counts.clone());
+        drop(opens);
+        writer.join();
+        let state = bench.scene.until(|state| state.own_threads_sleep() && state.senders(second).len() >= 2);
+        let senders = state.senders(second);
+        assert_eq!((senders[0], senders[1]), ("writer", worker.as_str()), "{:?}", state.sent);
+        assert!(!senders[1..].contains(&"writer"), "{:?}", state.sent);
+        assert_ne!(counts.0.load(Ordering::Relaxed), 0, "its user is told");
     }
 }
 

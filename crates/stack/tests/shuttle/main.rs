@@ -98,6 +98,24 @@ fn call_on_the_owners_thread(arch: Architecture) {
     holds(move || owners::call_on_the_owners_thread::<Checked>(arch));
 }
 
+/// Not under `connp-t` and `conn-thread`: there two protocol threads whose users call each other wait for ever.
+#[every_arch(except(connp_l_128, connp_l_1024, connp_t, connp_t_spsc, conn_thread_2))]
+fn notified_users_call_each_other(arch: Architecture) {
+    holds(move || owners::notified_users_call_each_other::<Checked>(arch, 2));
+    holds(move || owners::notified_users_call_each_other::<Checked>(arch, 1));
+}
+
+#[every_arch(only(squeue_fill))]
+fn users_are_told_in_order(arch: Architecture) {
+    holds(move || owners::users_are_told_in_order::<Checked>(arch));
+}
+
+#[every_arch(only(squeue_fill, squeue_nodrain, squeue_process, squeue_process_poll))]
+fn users_are_told_although_it_is_switched(arch: Architecture) {
+    let to = Architecture::named("giant");
+    holds(move || owners::users_are_told_although_it_is_switched::<Checked>(arch, to));
+}
+
 #[every_arch(except(connp_l_128, connp_l_1024))]
 fn several_pollers(arch: Architecture) {
     holds(move || owners::several_pollers::<Checked>(arch));

@@ -73,7 +73,7 @@ impl Peer {
 }
 
 /// The peer's data at the beginning of its stream.
-fn segment(port: u16, ack: u32, data: &[u8]) -> Segment<'_> {
+pub(super) fn segment(port: u16, ack: u32, data: &[u8]) -> Segment<'_> {
     let seq = ISS.wrapping_add(1);
     Segment { data, ..Segment::ack((port, PORT), seq, ack) }.and(TcpFlags::PSH)
 }
@@ -115,7 +115,7 @@ impl<P: Platform> Running<P> {
     }
 }
 
-fn accept<P: Platform>(listener: &ListenerShared<P>) -> Arc<TcpSocket<P>> {
+pub(super) fn accept<P: Platform>(listener: &ListenerShared<P>) -> Arc<TcpSocket<P>> {
     loop {
         if let Some(child) = listener.accept() {
             return child;

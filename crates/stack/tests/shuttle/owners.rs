@@ -3,19 +3,20 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use dev::mem::{self, MemConfig};
-use stack::call::Call;
+use stack::call::{Call, Reply};
 use stack::flow::Target;
 use stack::socket::readiness::Watch;
-use stack::socket::{ListenerShared, PollSet, Readiness};
+use stack::socket::{ListenerShared, PollSet, Readiness, TcpSocket};
 use stack::{Addressing, Architecture, Clock, Driver, InterfaceConfig, Stack, StackConfig, VirtualClock};
-use sync::{Platform, ThreadClass};
+use sync::{Condvar, Lock, LockClass, LockKind, Platform, ThreadClass};
 use testbed::frames::{PEER, STACK, Segment, datagram};
-use testbed::node::START;
+use testbed::node::{START, send};
 use wire::tcp::TcpFlags;
 
-use super::models::{PORT, Running};
+use super::models::{PORT, Running, accept, segment};
 
 /// Cells, where there is one for each processor.
 const CELLS: usize = 2;
@@ -74,6 +75,117 @@ pub fn call_on_the_owners_thread<P: Platform>(arch: Architecture) {
     // Otherwise a watch and its listener would keep each other alive.
     listener.ready.watch(Arc::new(Deaf));
     running.end();
+}
+
+/// The connections about whose data users were told, in order, and a thread that waits for them.
+struct Told<P: Platform>(Lock<Vec<usize>, P>, Condvar<P>);
+
+impl<P: Platform> Told<P> {
+    fn new() -> Arc<Self> {
+        Arc::new(Told(Lock::new(LockKind::Blocking, LockClass::Control, Vec::new()), Condvar::new()))
+    }
+
+    /// Sleeps until the users of all connections have been told, and their calls are done.
+    fn all(&self) -> Vec<usize> {
+        self.1.wait_while(self.0.lock(), |told| told.len() < CELLS).clone()
+    }
+}
+
+/// Notified of a connection's data for the first time, writes to another connection.
+struct Writes<P: Platform> {
+    index: usize,
+    stack: Stack<P>,
+    to: Target,
+    first: AtomicBool,
+    told: Arc<Told<P>>,
+}
+
+impl<P: Platform> Watch for Writes<P> {
+    fn ready(&self, raised: Readiness, _level: Readiness) {
+        if raised.contains(Readiness::READABLE) && self.first.swap(false, Ordering::Relaxed) {
+            let reply = self.stack.call(&self.to, send(b"told"));
+            assert!(matches!(reply, Reply::Sent(Ok(_))), "the connection takes text");
+            self.told.0.lock().push(self.index);
+            self.told.1.notify_one();
+        }
+    }
+}
+
+/// Two connections, each watched by a user that writes to the other one.
+struct Couple<P: Platform> {
+    running: Running<P>,
+    listener: Arc<ListenerShared<P>>,
+    sockets: [Arc<TcpSocket<P>>; CELLS],
+    /// Text for each.
+    frames: [Vec<u8>; CELLS],
+    told: Arc<Told<P>>,
+}
+
+impl<P: Platform> Couple<P> {
+    /// In this many cells.
+    fn start(arch: Architecture, cells: usize) -> Self {
+        let (mut running, listener) = Running::<P>::start_on(arch, cells);
+        let (told, ports) = (Told::new(), ports(&running.stack, PORT, 2000));
+        let both = ports.map(|port| {
+            let next = running.peer.connect(port).expect("the listener is open");
+            running.peer.put(segment(port, next, b""));
+            (accept(&listener), segment(port, next, b"data").frame())
+        });
+        let sockets = [0, 1].map(|index| both[index].0.clone());
+        for [index, other] in [[0, 1], [1, 0]] {
+            let (stack, to, told) = (running.stack.clone(), sockets[other].target(), told.clone());
+            let watch = Writes { index, stack, to, first: AtomicBool::new(true), told };
+            sockets[index].ready.watch(Arc::new(watch));
+        }
+        Couple { running, listener, sockets, frames: both.map(|(_, frame)| frame), told }
+    }
+
+    /// A thread that makes this call of a connection.
+    fn caller(&self, index: usize, call: impl FnOnce() -> Call<P> + Send + 'static) -> P::JoinHandle {
+        let (stack, target) = (self.running.stack.clone(), self.sockets[index].target());
+        P::spawn("caller", None, ThreadClass::Application, move || drop(stack.call(&target, call())))
+    }
+
+    fn end(self) {
+        for socket in &self.sockets {
+            // Otherwise a watch and its stack would keep each other alive.
+            socket.ready.watch(Arc::new(Deaf));
+            self.running.stack.call(&socket.target(), Call::Abort(tcp::Abort));
+        }
+        self.running.stack.unlisten(&self.listener);
+        self.running.end();
+    }
+}
+
+/// Data for each of two connections, in one cell or two, whose users are notified and write to the other one, while threads
+/// call as well: whichever threads run the events and notify the users, each notification ends.
+pub fn notified_users_call_each_other<P: Platform>(arch: Architecture, cells: usize) {
+    let mut couple = Couple::<P>::start(arch, cells);
+    let callers = [0, 1].map(|index| couple.caller(index, || send(b"text")));
+    couple.running.peer.put_all(&couple.frames.clone());
+    callers.into_iter().for_each(|caller| P::join(caller).expect("the caller ends well"));
+    couple.told.all();
+    couple.end();
+}
+
+/// Where all segments wait in one queue, users are told in their order, although several threads drain it.
+pub fn users_are_told_in_order<P: Platform>(arch: Architecture) {
+    let mut couple = Couple::<P>::start(arch, 1);
+    let callers = [0, 1].map(|index| couple.caller(index, || send(b"text")));
+    let frames = couple.frames.clone();
+    frames.iter().for_each(|frame| couple.running.peer.put_all(std::slice::from_ref(frame)));
+    callers.into_iter().for_each(|caller| P::join(caller).expect("the caller ends well"));
+    assert_eq!(couple.told.all(), [0, 1], "users are told out of order");
+    couple.end();
+}
+
+/// The stack is switched while users are told, who call: no notification is lost.
+pub fn users_are_told_although_it_is_switched<P: Platform>(from: Architecture, to: Architecture) {
+    let mut couple = Couple::<P>::start(from, 1);
+    couple.running.peer.put_all(&couple.frames.clone());
+    couple.running.stack.set_architecture(to).expect("it switches");
+    couple.told.all();
+    couple.end();
 }
 
 struct Deaf;

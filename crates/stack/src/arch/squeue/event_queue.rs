@@ -6,6 +6,7 @@ use dev::BitSet;
 use sync::Platform;
 
 use crate::handoff::CellMessage;
+use crate::upcalls::Upcalls;
 
 /// What the lock of a shard guards.
 pub(super) struct EventQueue<P: Platform> {
@@ -13,12 +14,34 @@ pub(super) struct EventQueue<P: Platform> {
     pub events: VecDeque<CellMessage<P>>,
     /// Receive rings that are shut until the shard is given up.
     pub shut: BitSet,
+    /// What the events that drained the queue owe to users.
+    pub upcalls: Upcalls<P>,
+    /// A thread tells users, without the flag.
+    pub tells: bool,
 }
 
 impl<P: Platform> EventQueue<P> {
     /// Nothing waits.
     pub fn new() -> Self {
-        EventQueue { events: VecDeque::new(), shut: BitSet::new() }
+        EventQueue { events: VecDeque::new(), shut: BitSet::new(), upcalls: Upcalls::default(), tells: false }
+    }
+
+    /// What the calling thread tells users from now on. `None`: there is nothing, or another thread tells, or this one further
+    /// up its stack.
+    pub fn begin_telling(&mut self) -> Option<Upcalls<P>> {
+        let begins = !self.tells && !self.upcalls.is_empty();
+        self.tells |= begins;
+        begins.then(|| std::mem::take(&mut self.upcalls))
+    }
+
+    /// Whether users have not been told all that the events owe them.
+    pub fn owes(&self) -> bool {
+        self.tells || !self.upcalls.is_empty()
+    }
+
+    /// Nothing waits to be run or to be told.
+    pub fn is_idle(&self) -> bool {
+        self.events.is_empty() && !self.owes()
     }
 
     /// Puts events that were taken and not run in front of the others again.

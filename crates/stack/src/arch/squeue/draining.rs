@@ -1,0 +1,216 @@
+//! Draining a shard's queue, and telling users what the events owe them.
+//!
+//! The thread that drains has the flag. It wakes threads and notifies devices meanwhile, but runs no user's code: it keeps
+//! what might ([`Upcalls`]), and appends that to a list beside the queue when it gives up the flag. It gives the
+//! flag up after each batch that owes something; then the worker goes on, and another thread has drained enough, because
+//! users' code has no bound.
+//!
+//! One thread at a time tells the users of a shard what is in its list, and has no flag then. So they are told in the order
+//! of the events; and a user whose code calls the shard again, on that thread, does not begin to tell once more, which
+//! would fill the stack while events arrive. A thread tells what the list had when it began, and leaves the rest to the worker.
+//!
+//! What may never happen: a thread that waits for a call with the flag of a shard; something owed to a user that no thread
+//! tells; a call in the queue of a free shard whose worker tells users (its caller drains the queue itself,
+//! [`Exclusion::assist`](crate::arch::cells::Exclusion::assist)).
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use observe::Time;
+use sync::{Guard, Platform, model_is_over};
+
+use super::event_queue::EventQueue;
+use super::{Mode, Squeue};
+use crate::arch::cells::Hub;
+use crate::attempt::attempt;
+use crate::charge;
+use crate::connections::Upkeep;
+use crate::deferred::DeferredEffects;
+use crate::handoff::CellMessage;
+use crate::upcalls::Upcalls;
+
+/// The most events that a thread which is not the worker drains for others. Solaris bounds by 20 ms only.
+const DRAIN_EVENTS: usize = 256;
+/// Events that are drained before the clock is read again.
+const DRAIN_BATCH: usize = 32;
+/// The longest that such a thread drains for (Solaris: 20 ms), to the end of a batch.
+const DRAIN_TIME: Duration = Duration::from_millis(20);
+
+/// Held by a thread that has the flag and drains the queue. On panic the flag is released, the worker is woken for the
+/// remaining events, and users are told what the events owe them.
+struct Draining<'a, P: Platform> {
+    squeue: &'a Squeue<P>,
+    hub: &'a Hub<P>,
+    /// Taken from the queue and not run yet.
+    batch: VecDeque<CellMessage<P>>,
+    /// Effects of events that were run, not performed yet.
+    deferred: DeferredEffects<P>,
+    /// Owed to users by the events that were run.
+    upcalls: Upcalls<P>,
+    has_ended: bool,
+}
+
+impl<'a, P: Platform> Draining<'a, P> {
+    /// The calling thread has the flag of `squeue`.
+    fn new(squeue: &'a Squeue<P>, hub: &'a Hub<P>) -> Self {
+        let (deferred, upcalls) = (DeferredEffects::default(), Upcalls::default());
+        Draining { squeue, hub, batch: VecDeque::new(), deferred, upcalls, has_ended: false }
+    }
+
+    /// Performs the effects that run no user's code. The calling thread has left the cell.
+    fn perform_effects(&mut self) {
+        self.deferred.flush_all_but_upcalls(self.hub.shared.links(), &mut self.upcalls);
+    }
+
+    /// Gives up the flag. Returns what the calling thread must tell users now.
+    fn end(mut self, mut queue: Guard<'_, EventQueue<P>, P>) -> Option<Upcalls<P>> {
+        self.has_ended = true;
+        queue.upcalls.append(&mut self.upcalls);
+        let owed = queue.begin_telling();
+        self.squeue.give_up(queue);
+        owed
+    }
+}
+
+impl<P: Platform> Drop for Draining<'_, P> {
+    fn drop(&mut self) {
+        if self.has_ended || model_is_over::<P>() {
+            return;
+        }
+        let (squeue, hub) = (self.squeue, self.hub);
+        let _ = attempt(|| self.perform_effects());
+        let mut queue = squeue.queue.lock();
+        queue.put_back(&mut self.batch);
+        queue.upcalls.append(&mut self.upcalls);
+        let owed = queue.begin_telling();
+        squeue.give_up(queue);
+        squeue.worker.unpark();
+        let _ = attempt(|| squeue.tell_users(hub, owed));
+    }
+}
+
+/// The calling thread tells users; also on panic no more once this is dropped.
+struct Telling<'a, P: Platform>(&'a Squeue<P>);
+
+impl<P: Platform> Drop for Telling<'_, P> {
+    fn drop(&mut self) {
+        if !model_is_over::<P>() {
+            self.0.queue.lock().tells = false;
+        }
+    }
+}
+
+impl<P: Platform> Squeue<P> {
+    /// Releases the flag, after draining if the mode requires it. If work is left, the worker is woken for it.
+    pub(super) fn release(&self, hub: &Hub<P>) {
+        let queue = self.queue.lock();
+        if queue.events.is_empty() || self.mode != Mode::Process {
+            return self.give_up(queue);
+        }
+        drop(queue);
+        self.drain_some(hub);
+    }
+
+    /// Drains the queue, up to the bound, and releases the flag.
+    ///
+    /// The events are other threads': if one panics, the calling thread, which may be a user's, goes on. The worker runs the
+    /// rest of the batch.
+    #[cold]
+    pub(super) fn drain_some(&self, hub: &Hub<P>) {
+        let owed = hub.shared.failures.survive(&hub.shared.counters, || self.drain_to_the_bound(hub));
+        self.tell_users(hub, owed.flatten());
+    }
+
+    fn drain_to_the_bound(&self, hub: &Hub<P>) -> Option<Upcalls<P>> {
+        let start = hub.shared.clock().now();
+        let (mut now, mut left) = (start, DRAIN_EVENTS);
+        let mut draining = Draining::new(self, hub);
+        loop {
+            let mut queue = self.queue.lock();
+            let enough = left == 0 || now - start > DRAIN_TIME || !draining.upcalls.is_empty();
+            if queue.events.is_empty() || enough {
+                return draining.end(queue);
+            }
+            let batch = queue.events.len().min(DRAIN_BATCH).min(left);
+            draining.batch.extend(queue.events.drain(..batch));
+            drop(queue);
+            self.run_all(&mut draining, now);
+            left -= batch;
+            now = hub.shared.clock().now();
+        }
+    }
+
+    /// Takes the flag if it is free, drains everything and runs due timers. The worker's turn, or a tick's.
+    pub(super) fn drain(&self, hub: &Hub<P>, now: Time) {
+        let mut left = true;
+        while left {
+            let mut queue = self.queue.lock();
+            if !self.take_flag() {
+                // The thread that has the flag checks the queue before it releases it.
+                let owed = queue.begin_telling();
+                drop(queue);
+                return self.tell_users(hub, owed);
+            }
+            let mut draining = Draining::new(self, hub);
+            draining.batch = std::mem::take(&mut queue.events);
+            drop(queue);
+            let queue = loop {
+                self.run_all(&mut draining, now);
+                let mut queue = self.queue.lock();
+                if queue.events.is_empty() || !draining.upcalls.is_empty() {
+                    break queue;
+                }
+                std::mem::swap(&mut queue.events, &mut draining.batch);
+            };
+            left = !queue.events.is_empty();
+            let owed = draining.end(queue);
+            self.tell_users(hub, owed);
+        }
+    }
+
+    /// Runs a batch and due timers; the calling thread has the flag. The cell is released only to answer a waiting
+    /// caller, and at the end.
+    fn run_all(&self, draining: &mut Draining<'_, P>, now: Time) {
+        charge::messages::<P>(draining.batch.iter(), false);
+        loop {
+            let answer = self.run_in_cell(|cell| {
+                while let Some(message) = draining.batch.pop_front() {
+                    if let Some(answer) = message.run(cell, now, &mut draining.deferred) {
+                        return Some(answer);
+                    }
+                }
+                // Compares with the bound that drivers read: after a cancelled timer it is too early until timers run.
+                if cell.deadline_nanos() <= now.as_nanos() {
+                    cell.timers(now, &mut draining.deferred);
+                }
+                None
+            });
+            debug_assert!(answer.is_some(), "the thread that runs owns the cell");
+            draining.perform_effects();
+            match answer.flatten() {
+                Some(answer) => answer.give(),
+                None => return,
+            }
+        }
+    }
+
+    /// Tells users what is owed to them; the calling thread has begun to tell ([`EventQueue::begin_telling`]) and has no
+    /// flag. What is owed once it is done is left to the worker, if there is one.
+    pub(super) fn tell_users(&self, hub: &Hub<P>, mut owed: Option<Upcalls<P>>) {
+        while let Some(upcalls) = owed {
+            let telling = Telling(self);
+            upcalls.perform();
+            drop(telling);
+            let mut queue = self.queue.lock();
+            if hub.own_threads {
+                let left = !queue.upcalls.is_empty();
+                drop(queue);
+                if left {
+                    self.worker.unpark();
+                }
+                return;
+            }
+            owed = queue.begin_telling();
+        }
+    }
+}
