@@ -1,7 +1,7 @@
 //! Flow groups that are shared or have a home, whichever costs less: ours.
 //!
 //! # A group
-//! One exclusive cell is a *flow group*: some of the flows of one receive queue, 8 groups for each receive thread. A group is
+//! One exclusive cell is a *flow group*: some of the flows of one receive queue, 16 groups for each receive thread. A group is
 //! in one of two modes. *Shared*: any thread owns it for the time of an event ([`PolledCell`]), and a thread that finds it
 //! taken queues the event and goes on; the thread that owned it runs what is queued, within a budget, and leaves the rest to a receive
 //! thread. *At home* at one receive thread, which owns it all the time and needs neither a lock nor a read-modify-write to use
@@ -13,7 +13,7 @@
 //!
 //! # What it decides
 //! Each group counts entries, hand-offs and queue lengths in windows of entries, and the thread that ends one judges ([`policy`]): a group
-//! goes home to the receive thread that has almost all entries; becomes shared where other threads have many; and is moved from
+//! goes home to the receive thread that makes its calls; becomes shared where other threads have many; and is moved from
 //! a receive thread that never sleeps to one that does ([`load`]). Each change is on trial for a window and is undone if it made things worse. All
 //! of them are in a log, with the counts that led to them ([`decisions`]).
 //!
@@ -46,9 +46,9 @@ use group::FlowGroup;
 use load::Loads;
 use policy::{Book, Lengths};
 
-/// A receive thread looks at all groups in its tick, and a thread with few frames in a batch pays for each. A power of two, so that
-/// all flows of a group arrive by one queue.
-const GROUPS_PER_THREAD: usize = 8;
+/// A receive thread looks at all groups in its tick, and a thread with few frames in a batch pays for each; but a group goes home
+/// only if one thread uses all its connections. A power of two, so that all flows of a group arrive by one queue.
+const GROUPS_PER_THREAD: usize = 16;
 
 /// The declaration of this architecture.
 pub const DECLARATION: Declaration<Lengths> = Declaration {
@@ -91,7 +91,7 @@ pub const DECLARATION: Declaration<Lengths> = Declaration {
     }],
 };
 
-/// 8 shared groups for each receive thread.
+/// Shared groups, so many for each receive thread.
 pub fn new<P: Platform>(
     shared: &Arc<Shared<P>>,
     lengths: Lengths,

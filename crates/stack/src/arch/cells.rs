@@ -99,6 +99,12 @@ pub trait Exclusion<P: Platform>: Send + Sync + 'static {
     /// Runs `f` in the cell now, on the calling thread, if that thread may use the cell. `None`: `f` was not called.
     fn enter<R>(&self, hub: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R>;
 
+    /// [`Exclusion::enter`], for what no thread waits for: a frame, or a timer that is due.
+    #[inline(always)]
+    fn enter_unawaited<R>(&self, hub: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
+        self.enter(hub, f)
+    }
+
     /// A user's thread is about to enter, and would have to sleep if it cannot: waits a few turns for a cell that is taken.
     #[inline(always)]
     fn await_turn(&self) {}
@@ -425,8 +431,8 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
     fn post(&self, ingress: &mut Ingress, now: Time, deferred: &mut DeferredEffects<P>) {
         let index = self.index(|| ingress.hash());
         let cell = &self.inner.cells[index];
-        if !cell.takes_arrivals() || cell.enter(&self.inner.hub, |cell| cell.arrival(ingress, now, deferred)).is_none()
-        {
+        let run = |cell: &mut Cell<P>| cell.arrival(ingress, now, deferred);
+        if !cell.takes_arrivals() || cell.enter_unawaited(&self.inner.hub, run).is_none() {
             self.hand_over(index, ingress, deferred);
         }
     }

@@ -34,13 +34,22 @@ use crate::shared::Shared;
 /// The index of no thread. It differs from the value that stands for a thread without an index.
 const NO_THREAD: usize = usize::MAX - 1;
 
+/// Why a thread uses a polled cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UseCause {
+    /// A user calls, and would wait if another thread did it.
+    Call,
+    /// A frame has arrived, or a timer is due: nobody waits.
+    Arrival,
+}
+
 /// How a thread came to use a polled cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CellUse {
     /// It owned the cell already.
-    Owner,
+    Owner(UseCause),
     /// It owns the cell for this use alone.
-    Visit,
+    Visit(UseCause),
     /// In either way, to read counters: no use of a connection.
     Look,
     /// It runs a message of another thread.
@@ -153,6 +162,14 @@ impl<P: Platform, D: Domain<P>> PolledCell<P, D> {
         };
         drop(visit);
         Some(result)
+    }
+
+    #[inline(always)]
+    fn enter_for<R>(&self, hub: &Hub<P>, cause: UseCause, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
+        match self.cell.borrow_mine() {
+            Some(mut counted) => Some(self.run(&mut counted, CellUse::Owner(cause), f)),
+            None => self.use_unowned(hub, CellUse::Visit(cause), f),
+        }
     }
 
     #[inline(always)]
@@ -322,7 +339,7 @@ impl<P: Platform, D: Domain<P>> PolledCell<P, D> {
     #[inline(never)]
     fn run_timers(&self, hub: &Hub<P>, now: Time) {
         let mut deferred = DeferredEffects::default();
-        self.enter(hub, |cell| cell.timers(now, &mut deferred));
+        self.enter_unawaited(hub, |cell| cell.timers(now, &mut deferred));
         deferred.flush(hub.shared.links());
     }
 
@@ -355,10 +372,12 @@ impl<P: Platform, D: Domain<P>> Exclusion<P> for PolledCell<P, D> {
 
     #[inline(always)]
     fn enter<R>(&self, hub: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
-        match self.cell.borrow_mine() {
-            Some(mut counted) => Some(self.run(&mut counted, CellUse::Owner, f)),
-            None => self.use_unowned(hub, CellUse::Visit, f),
-        }
+        self.enter_for(hub, UseCause::Call, f)
+    }
+
+    #[inline(always)]
+    fn enter_unawaited<R>(&self, hub: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
+        self.enter_for(hub, UseCause::Arrival, f)
     }
 
     #[inline(always)]

@@ -34,8 +34,10 @@ impl fmt::Display for GroupPlace {
 pub struct WindowCounts {
     /// Events and calls that were run.
     pub entries: u32,
-    /// A lower bound of the entries by the thread with the most, if that is more than half.
-    pub by_one: u32,
+    /// What the entries of all threads would cost that are not those of the thread with the most, if they were handed over.
+    pub by_others: u64,
+    /// Entries by another thread than the one before; all that is handed over counts as another thread's.
+    pub turns: u32,
     /// Entries by threads that owned the group for that event alone.
     pub visits: u32,
     /// Entries that another thread than their own ran: it found the group taken, and queued them.
@@ -48,27 +50,34 @@ pub struct WindowCounts {
 
 /// Cost of a visit: two read-modify-writes of a word that no other thread uses at that moment. The unit of costs.
 const VISIT: u64 = 1;
+/// Cost of the first visit after one of another thread: the lines of the group and of its connections move between two caches.
+const TURN: u64 = 16;
 /// Cost of a hand-off: a message, its queue's lock on both sides, cache lines that move, and perhaps a wake-up.
-const HANDOFF: u64 = 16;
+pub(super) const HANDOFF: u64 = 16;
 /// Cost of a call that waits for the thread where the group is at home. That thread looks for messages between two turns, in each
 /// of which it may serve a batch of frames and many connections of its application: some hundred microseconds in which the caller does nothing.
-const AWAITED: u64 = 4096;
+pub(super) const AWAITED: u64 = 4096;
 
 impl WindowCounts {
     /// The estimated cost of exclusion: nothing for an entry by the thread where the group is at home.
     pub fn cost(&self) -> u64 {
         let queued = u64::from(self.handoffs - self.awaited.min(self.handoffs));
-        u64::from(self.visits) * VISIT + queued * HANDOFF + u64::from(self.awaited) * AWAITED
+        let turns = self.turns.min(self.visits);
+        self.cost_of_visits(self.visits, turns) + queued * HANDOFF + u64::from(self.awaited) * AWAITED
     }
 
-    /// The estimate if the group had its home at the thread with most entries, and the callers of all others waited for it.
+    /// The estimate if the group had its home at the thread with most entries.
     pub fn cost_at_home(&self) -> u64 {
-        u64::from(self.entries - self.by_one.min(self.entries)) * AWAITED
+        self.by_others
     }
 
     /// The estimate if each entry were a visit, and none had to queue.
     pub fn cost_if_shared(&self) -> u64 {
-        u64::from(self.entries) * VISIT
+        self.cost_of_visits(self.entries, self.turns)
+    }
+
+    fn cost_of_visits(&self, visits: u32, turns: u32) -> u64 {
+        u64::from(visits) * VISIT + u64::from(turns) * TURN
     }
 
     /// In thousandths of a visit for each entry.
@@ -80,7 +89,7 @@ impl WindowCounts {
 /// Why a group was given another place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecisionReason {
-    /// All entries are those of one receive thread.
+    /// All calls are those of one receive thread, to which the frames of others are handed over from then on.
     OneUser,
     /// Other threads than the owner use the group, and one of them has waited for it; or they have too many of the entries.
     OtherUsers,
@@ -162,12 +171,14 @@ pub struct GroupDecision {
 
 impl fmt::Display for GroupDecision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let WindowCounts { entries, by_one, handoffs, awaited, longest, .. } = self.counts;
+        let WindowCounts { entries, turns, handoffs, awaited, longest, .. } = self.counts;
         let GroupDecision { at, group, from, to, .. } = self;
         let nanos = at.as_nanos();
         write!(f, "{}.{:06} s: group {group}, {from} -> {to}: ", nanos / 1_000_000_000, nanos % 1_000_000_000 / 1000)?;
         match self.reason {
-            DecisionReason::OneUser => write!(f, "one thread has at least {by_one} of {entries} entries")?,
+            DecisionReason::OneUser => {
+                write!(f, "its calls are one thread's, {turns} of {entries} entries came after another thread's")?;
+            }
             DecisionReason::OtherUsers => write!(f, "other threads have {handoffs} of {entries} entries")?,
             DecisionReason::Load { busy, idle } => {
                 write!(f, "its thread had {busy} entries without a sleep, the other one {idle}, and sleeps")?;

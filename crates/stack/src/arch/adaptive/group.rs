@@ -98,8 +98,8 @@ impl<P: Platform> Domain<P> for FlowGroup<P> {
     #[inline(always)]
     fn enters(&self, how: CellUse) {
         let what = match how {
-            CellUse::Visit => "owns the flow's group for this event",
-            CellUse::Owner => "has the flow's group at home",
+            CellUse::Visit(_) => "owns the flow's group for this event",
+            CellUse::Owner(_) => "has the flow's group at home",
             CellUse::Message { .. } => "runs what was queued in the flow's group",
             CellUse::Look => return,
         };

@@ -1,7 +1,8 @@
 //! What a flow group counts, and what follows from it.
 //!
 //! A group counts its entries in *windows*. The thread that ends one compares what exclusion cost in it with an estimate for
-//! the other way, and changes the group's place if that is half or less. A call that had to wait for the home of the group ends the
+//! the other way, and changes the group's place if that is half or less. What it costs to share a group depends on how often another
+//! thread comes than the one before. A home costs others a message for each frame; so it is at the thread that makes all calls. A call that had to wait for the home of the group ends the
 //! window at once, and the stay there: the next call may wait as long. A change is on trial: the first window after it is not
 //! measured, because the group changes hands in it; if the second costs more than before the change, the former place is restored, and the group
 //! rests for a number of windows that doubles with each such failure, as it does where others soon use a group that has gone home. A change by load is judged by the entries of all receive threads in a
@@ -15,10 +16,11 @@
 use observe::Time;
 
 use super::decisions::{
-    DecisionLog, DecisionMeasure, DecisionOutcome, DecisionReason, GroupDecision, GroupPlace, WindowCounts,
+    AWAITED, DecisionLog, DecisionMeasure, DecisionOutcome, DecisionReason, GroupDecision, GroupPlace, HANDOFF,
+    WindowCounts,
 };
 use super::load::{self, Loads, ReceiveThreads};
-use crate::arch::polled::CellUse;
+use crate::arch::polled::{CellUse, UseCause};
 
 /// The lengths of windows and periods, in entries.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +33,8 @@ pub struct Lengths {
     pub period: u64,
 }
 
+/// Stands for the threads whose entries are handed over. It differs from the value that stands for a thread without an index.
+const OTHERS: usize = usize::MAX - 1;
 /// The most windows for which a group rests, as a power of two.
 const LONGEST_REST: u32 = 8;
 /// Windows at home after which it was right to go there, although other threads use the group now.
@@ -50,9 +54,14 @@ struct Trial {
 #[derive(Debug, Default)]
 pub struct GroupCounts {
     counted: WindowCounts,
-    /// The thread that has more than half of the entries, if one has: Boyer and Moore's vote.
+    /// The thread that has more than half of the entries, each by what it would cost to hand it over, if one has: Boyer and
+    /// Moore's vote.
     candidate: usize,
-    votes: u32,
+    votes: u64,
+    /// What all entries would cost, if they were handed over.
+    weight: u64,
+    /// The thread of the last entry.
+    last: usize,
     /// Entries in this window; 0: none has begun.
     length: u32,
     trial: Option<Trial>,
@@ -96,29 +105,38 @@ impl GroupCounts {
     /// Counts an entry by `caller`. True: the window is over, and [`GroupCounts::end`] is to be called.
     #[inline(always)]
     pub fn add(&mut self, how: CellUse, caller: usize) -> bool {
-        if how == CellUse::Look {
-            return false;
-        }
+        let (user, cause) = match how {
+            CellUse::Message { waiting, awaited } => {
+                self.counted.handoffs += 1;
+                self.counted.awaited += u32::from(awaited);
+                self.counted.longest = self.counted.longest.max(u32::try_from(waiting).unwrap_or(u32::MAX));
+                (OTHERS, UseCause::Arrival)
+            }
+            CellUse::Visit(cause) => {
+                self.counted.visits += 1;
+                (caller, cause)
+            }
+            CellUse::Owner(cause) => (caller, cause),
+            CellUse::Look => return false,
+        };
         self.counted.entries += 1;
-        if let CellUse::Message { waiting, awaited } = how {
-            self.counted.handoffs += 1;
-            self.counted.awaited += u32::from(awaited);
-            self.counted.longest = self.counted.longest.max(u32::try_from(waiting).unwrap_or(u32::MAX));
-        } else {
-            self.counted.visits += u32::from(how == CellUse::Visit);
-            self.vote(caller);
+        self.counted.turns += u32::from(user != self.last);
+        self.last = user;
+        if user != OTHERS {
+            self.vote(user, if cause == UseCause::Call { AWAITED } else { HANDOFF });
         }
         self.counted.entries >= self.length || self.counted.awaited > 0
     }
 
     #[inline(always)]
-    fn vote(&mut self, caller: usize) {
+    fn vote(&mut self, caller: usize, weight: u64) {
+        self.weight += weight;
         if caller == self.candidate {
-            self.votes += 1;
-        } else if self.votes == 0 {
-            (self.candidate, self.votes) = (caller, 1);
+            self.votes += weight;
+        } else if self.votes < weight {
+            (self.candidate, self.votes) = (caller, weight - self.votes);
         } else {
-            self.votes -= 1;
+            self.votes -= weight;
         }
     }
 
@@ -135,7 +153,7 @@ impl GroupCounts {
         }
         let mut counts = std::mem::take(&mut self.counted);
         // Entries that were handed over are nobody's. Of the others the votes are what the candidate has more than the rest.
-        counts.by_one = (counts.entries - counts.handoffs + std::mem::take(&mut self.votes)) / 2;
+        counts.by_others = (std::mem::take(&mut self.weight) - std::mem::take(&mut self.votes)) / 2;
         if let (GroupPlace::Home(home), Some(here)) = (end.place, end.here)
             && home == here
         {
@@ -260,6 +278,8 @@ mod tests {
 
     const LENGTHS: Lengths = Lengths { first: 4, longest: 8, period: 1000 };
     const RECEIVER: usize = 7;
+    /// A thread that is not the home of the group.
+    const OTHER: usize = 8;
 
     /// A group, receive thread 0 on thread [`RECEIVER`], and the log.
     struct Group {
@@ -291,7 +311,7 @@ mod tests {
         fn goes_home_wrongly(&mut self) -> usize {
             let before = self.windows;
             while self.place == GroupPlace::Shared {
-                self.entry(CellUse::Visit, RECEIVER);
+                self.entry(CellUse::Visit(UseCause::Call), RECEIVER);
             }
             let windows = self.windows - before;
             while self.place != GroupPlace::Shared {
@@ -321,9 +341,9 @@ mod tests {
             let mut group = Group::new();
             (0..3).for_each(|_| _ = group.goes_home_wrongly());
             while group.place == GroupPlace::Shared {
-                group.entry(CellUse::Visit, RECEIVER);
+                group.entry(CellUse::Visit(UseCause::Call), RECEIVER);
             }
-            (0..entries).for_each(|_| group.entry(CellUse::Owner, RECEIVER));
+            (0..entries).for_each(|_| group.entry(CellUse::Owner(UseCause::Call), RECEIVER));
             let kept = group.book.log.all().pop().expect("a decision");
             assert_eq!(kept.outcome, DecisionOutcome::Kept(DecisionMeasure::Cost(0)));
             group.entry(CellUse::Message { waiting: 1, awaited: true }, RECEIVER);
@@ -336,9 +356,9 @@ mod tests {
     fn one_call_that_waited_for_the_home_ends_it() {
         let mut group = Group::new();
         while group.place == GroupPlace::Shared {
-            group.entry(CellUse::Visit, RECEIVER);
+            group.entry(CellUse::Visit(UseCause::Call), RECEIVER);
         }
-        (0..100).for_each(|_| group.entry(CellUse::Owner, RECEIVER));
+        (0..100).for_each(|_| group.entry(CellUse::Owner(UseCause::Call), RECEIVER));
         let before = group.windows;
         group.entry(CellUse::Message { waiting: 1, awaited: true }, RECEIVER);
         assert_eq!((group.place, group.windows), (GroupPlace::Shared, before + 1));
@@ -354,13 +374,59 @@ mod tests {
         assert_eq!((group.windows, group.counts.counted), (0, WindowCounts::default()));
     }
 
-    /// Every entry of another thread may be a call that would wait.
-    #[test]
-    fn a_group_goes_home_if_no_other_thread_uses_it() {
-        for (others, home) in [(0, true), (1, false)] {
-            let counts = WindowCounts { entries: 1024, by_one: 1024 - others, visits: 1024, ..WindowCounts::default() };
-            assert_eq!(2 * counts.cost_at_home() <= counts.cost(), home);
+    /// So many rounds: frames come by thread [`OTHER`], and two calls follow, by the receive thread and by `second`.
+    fn rounds(group: &mut Group, rounds: usize, frames: usize, second: usize) {
+        let by = |home: GroupPlace, cause, caller| match (home, cause) {
+            (GroupPlace::Shared, _) => CellUse::Visit(cause),
+            _ if caller == RECEIVER => CellUse::Owner(cause),
+            (_, cause) => CellUse::Message { waiting: 1, awaited: cause == UseCause::Call },
+        };
+        for _ in 0..rounds {
+            for (times, cause, caller) in
+                [(frames, UseCause::Arrival, OTHER), (1, UseCause::Call, RECEIVER), (1, UseCause::Call, second)]
+            {
+                for _ in 0..times {
+                    let how = by(group.place, cause, caller);
+                    // What was handed over is run by the home.
+                    group.entry(how, if matches!(how, CellUse::Message { .. }) { RECEIVER } else { caller });
+                }
+            }
         }
+    }
+
+    /// A frame that is handed over costs no more than two changes of hands, and nobody waits for it: the group goes home to the
+    /// thread that calls, and stays there.
+    #[test]
+    fn a_group_goes_home_to_the_thread_that_calls() {
+        let mut group = Group::new();
+        rounds(&mut group, 1000, 1, RECEIVER);
+        let log = group.book.log.all();
+        let [decision] = &*log else { panic!("one decision: {log:?}") };
+        assert_eq!((decision.to, decision.reason), (GroupPlace::Home(0), DecisionReason::OneUser));
+        assert!(matches!(decision.outcome, DecisionOutcome::Kept(_)), "{decision}");
+    }
+
+    /// With many frames for a call, visits are cheaper than messages.
+    #[test]
+    fn a_group_to_which_frames_come_in_batches_stays_shared() {
+        let mut group = Group::new();
+        rounds(&mut group, 1000, 8, RECEIVER);
+        assert_eq!(group.book.log.all(), []);
+    }
+
+    /// Their calls would wait.
+    #[test]
+    fn a_group_with_callers_on_two_threads_stays_shared() {
+        let mut group = Group::new();
+        rounds(&mut group, 1000, 1, OTHER);
+        assert_eq!(group.book.log.all(), []);
+        rounds(&mut group, 1000, 0, OTHER);
+        assert_eq!(group.book.log.all(), []);
+        // One of four.
+        for call in 0..1000 {
+            group.entry(CellUse::Visit(UseCause::Call), if call % 4 == 1 { OTHER } else { RECEIVER });
+        }
+        assert_eq!(group.book.log.all(), []);
     }
 
     /// The log is bounded, and numbers go on.
