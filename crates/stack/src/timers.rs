@@ -122,6 +122,11 @@ impl Wheel {
         ticks << TICK_SHIFT
     }
 
+    /// Whether the connection in `slot` has an entry.
+    pub fn has(&self, timer: TimerPlace, slot: u32) -> bool {
+        self.link(timer, slot).is_some()
+    }
+
     /// Removes the entry of the connection in `slot`; called when the slot is freed.
     pub fn cancel(&mut self, timer: TimerPlace, slot: u32) {
         if self.link(timer, slot).is_some() {

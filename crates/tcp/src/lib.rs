@@ -86,6 +86,7 @@ pub use isn::{Isn, IsnKey};
 pub use outbox::{Outbox, PathUpdate, Readiness, TableChange};
 pub use pcb::Pcb;
 pub use pcb::Rate;
+pub use pcb::TimeWait;
 pub use pcb::shaping::Limited;
 pub use profile::Profile;
 pub use scarcity::{LimitClass, Pressure, Scarcity};

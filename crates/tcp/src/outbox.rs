@@ -114,6 +114,9 @@ pub enum TableChange {
     Established,
     /// The connection is finished: take it out of the table and free it.
     Remove,
+    /// The connection is in TIME-WAIT and no user holds it: the table may keep it as a [`crate::TimeWait`].
+    /// [`Outbox::deadline`] is the end of TIME-WAIT, and an earlier requested wake-up can be cancelled.
+    Waits,
     /// A connection that was open early ([`crate::fast_open`]) has failed before its handshake was complete.
     Unfinished {
         /// The peer reset it (RFC 7413 section 5.1: it still counts for a while).
@@ -129,6 +132,15 @@ pub enum TableChange {
         /// As [`TableChange::DestinationLearnt`].
         learnt: bool,
     },
+}
+
+impl TableChange {
+    /// Whether [`Outbox::deadline`] includes every deadline of the connection, so that an earlier requested wake-up can
+    /// be cancelled.
+    #[inline]
+    pub fn replaces_wake_up(self) -> bool {
+        matches!(self, TableChange::Opened { .. } | TableChange::Waits)
+    }
 }
 
 /// Changes of the path to the peer.

@@ -126,6 +126,11 @@ pub trait Events: Place {
             TableChange::None => {}
             TableChange::Established => self.established(id, now, deferred),
             TableChange::Remove => self.remove(id),
+            TableChange::Waits => {
+                self.socket(id).into_iter().for_each(|socket| socket.let_go());
+                let due = self.wait(id, effects.deadline, now);
+                self.call_for(due, deferred);
+            }
             TableChange::Unfinished { reset, remove } => self.unfinished(id, (reset, remove), now),
             TableChange::DestinationLearnt => self.learn(id, now, deferred),
             TableChange::Opened { learnt } => {

@@ -80,8 +80,7 @@ pub trait Upkeep: Place {
         now: Time,
         deferred: &mut DeferredEffects<Self::Platform>,
     ) {
-        let all = self.with_directory(|directory, _| Self::all(directory));
-        for (id, _) in all.iter().filter(|(_, flow)| concerns(flow)) {
+        for id in &self.those(concerns) {
             self.run_contained(id, Self::Held::default(), event, now, deferred);
         }
     }
@@ -96,7 +95,7 @@ pub trait Upkeep: Place {
                 connections: connections + half_open,
                 time_wait: 0,
                 timers: timers + half_open,
-                bytes: bytes + connections * Self::BESIDE + directory.half_open.footprint(),
+                bytes: bytes + directory.half_open.footprint(),
             }
         })
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use observe::{Counters, DropReason, Time};
 use sync::{CachePadded, Platform, Writers};
-use tcp::{Pcb, TcpEvent};
+use tcp::{LimitClass, Pcb, TcpEvent};
 use udp::UdpEvent as _;
 use wire::FourTuple;
 
@@ -19,6 +19,7 @@ use super::channels::Channels;
 use super::connection::{Connection, Connections, OwnedTable};
 use super::contents::{Contents, MovingConnection, Share};
 use super::handlers::{self, Handlers};
+use super::waiting::WAITS;
 use super::{Directory, DirectoryOf, Effects, NewConnection, Opened, Place, Site, conclude};
 use crate::account;
 use crate::attempt::attempt;
@@ -37,21 +38,21 @@ use crate::udp_table::{Bound, HeldSocket, StoredUdpPcb, UdpTable};
 
 /// A shard of connections with its tables, timers and counters.
 pub struct Cell<P: Platform> {
-    shared: Arc<Shared<P>>,
-    directory: Directory<OwnedTable<P>, P>,
+    pub(super) shared: Arc<Shared<P>>,
+    pub(super) directory: Directory<OwnedTable<P>, P>,
     datagrams: UdpTable<StoredUdpPcb, P>,
-    wheel: Wheel,
+    pub(super) wheel: Wheel,
     /// Buffer for the slots that are due, reused.
     due: Vec<u32>,
-    counters: Counters,
+    pub(super) counters: Counters,
     /// Where the account of its connections is kept.
-    account: Arc<CachePadded<account::AccountEntry<P>>>,
+    pub(super) account: Arc<CachePadded<account::AccountEntry<P>>>,
     /// Whether state published for other threads is written by plain stores.
     writers: Writers,
     /// The channels of connections: data passes between the user and this cell without a call.
     pub(super) channels: Channels<P>,
     /// The handlers of connections.
-    handlers: Handlers<P>,
+    pub(super) handlers: Handlers<P>,
 }
 
 impl<P: Platform> Cell<P> {
@@ -161,7 +162,6 @@ impl<P: Platform> Place for Cell<P> {
     type Missing = VacantEntry;
     type Table = OwnedTable<P>;
     type Layout = ();
-    const BESIDE: usize = size_of::<TcpSocket<P>>();
 
     #[inline(always)]
     fn shared(&self) -> &Arc<Shared<P>> {
@@ -175,7 +175,11 @@ impl<P: Platform> Place for Cell<P> {
 
     #[inline(always)]
     fn find(&mut self, tuple: &FourTuple, hash: u32) -> Result<(u32, ()), VacantEntry> {
-        self.directory.connections.find(tuple, hash).map(|slot| (slot, ()))
+        match self.directory.connections.find(tuple, hash) {
+            Ok(slot) => Ok((slot, ())),
+            Err(absent) if self.directory.connections.waits.is_empty() => Err(absent),
+            Err(absent) => self.find_waiting(&Flow { tuple: *tuple, hash }, absent),
+        }
     }
 
     #[inline(always)]
@@ -212,9 +216,11 @@ impl<P: Platform> Place for Cell<P> {
         Some(*id)
     }
 
-    fn all(directory: &mut DirectoryOf<Self>) -> Vec<(u32, Flow)> {
-        let slots = directory.connections.slots().into_iter();
-        slots.filter_map(|slot| Some((slot, directory.connections.at(slot)?.flow))).collect()
+    fn those(&mut self, concerns: impl Fn(&Flow) -> bool) -> Vec<u32> {
+        self.revive_those(&concerns);
+        let connections = &mut self.directory.connections;
+        let slots = connections.slots().into_iter();
+        slots.filter(|slot| connections.at(*slot).is_some_and(|connection| concerns(&connection.flow))).collect()
     }
 
     fn user(directory: &mut DirectoryOf<Self>, slot: u32) -> Option<Arc<TcpSocket<P>>> {
@@ -419,6 +425,10 @@ impl<P: Platform> Place for Cell<P> {
     fn expire(&mut self, now: Time) -> Vec<u32> {
         let mut due = std::mem::take(&mut self.due);
         self.wheel.expire(now, &mut due);
+        if let Some(at) = due.iter().position(|slot| *slot == WAITS) {
+            due.remove(at);
+            self.expire_waits(now);
+        }
         due
     }
 
@@ -428,16 +438,25 @@ impl<P: Platform> Place for Cell<P> {
     }
 
     fn armed(&mut self) -> usize {
-        self.wheel.len()
+        let waits = &self.directory.connections.waits;
+        self.wheel.len() + waits.len() - usize::from(self.wheel.has(waits.timer, WAITS))
     }
 
     fn trim(&mut self) {
         self.directory.trim();
         self.directory.connections.trim();
-        self.wheel.trim(|slot, timer| self.directory.connections.at(slot).into_iter().for_each(|it| it.timer = timer));
+        let connections = &mut self.directory.connections;
+        self.wheel.trim(|slot, timer| match slot {
+            WAITS => connections.waits.timer = timer,
+            _ => connections.at(slot).into_iter().for_each(|it| it.timer = timer),
+        });
         self.handlers.trim();
         self.channels.trim();
         self.due = Vec::new();
+    }
+
+    fn wait(&mut self, slot: &u32, deadline: Option<Time>, now: Time) -> u64 {
+        self.lay_down(*slot, now).unwrap_or_else(|| self.rearm(slot, deadline))
     }
 
     #[inline(always)]
@@ -459,6 +478,7 @@ impl<P: Platform> Cell<P> {
     /// Moves everything that is in the cell to `contents`.
     pub(crate) fn dissolve(&mut self, contents: &mut Contents<P>) {
         debug_assert!(self.channels.is_unused(), "channels end first: that may send segments");
+        self.revive_those(&|_| true);
         let mut deadlines: HashMap<u32, Time> = self.wheel.entries().collect();
         contents.note_wheel_time(self.wheel.wheel_time());
         for slot in self.directory.connections.slots() {
@@ -486,8 +506,13 @@ impl<P: Platform> Cell<P> {
         if let Some(wheel_time) = wheel_time {
             self.wheel = Wheel::new(wheel_time);
         }
+        let mut waiting = Vec::new();
         for MovingConnection { connection, deadline, admission, handler } in connections {
+            let waits = connection.charge.standing == LimitClass::TimeWait;
             let slot = self.directory.connections.adopt(connection);
+            if waits {
+                waiting.push((deadline, slot));
+            }
             if let Some(deadline) = deadline {
                 self.arm(&slot, deadline);
             }
@@ -501,6 +526,7 @@ impl<P: Platform> Cell<P> {
         self.directory.half_open.restore(half_open, self.shared.control().tcp(), self.shared.clock().now());
         datagrams.into_iter().for_each(|Bound { socket, pcb }| self.datagrams.insert(socket, pcb));
         self.directory.bound_sockets = bound_sockets;
+        self.lay_down_all(waiting);
     }
 
     /// The second half of taking payload.

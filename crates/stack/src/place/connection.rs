@@ -6,11 +6,13 @@
 use std::mem::offset_of;
 use std::sync::Arc;
 
+use observe::Time;
 use sync::slab::{Detached, Key, Owner, Slab};
 use sync::{LockClass, Platform, model_is_over};
-use tcp::Pcb;
+use tcp::{Pcb, TimeWait};
 use wire::FourTuple;
 
+use super::time_wait::TimeWaits;
 use crate::account::Charge;
 use crate::flow::Flow;
 use crate::route_cache::RouteCache;
@@ -64,22 +66,25 @@ pub fn connections<P: Platform>() -> Arc<Connections<P>> {
 pub struct OwnedTable<P: Platform> {
     owner: Owner<Connection<P>, P>,
     index: Index,
+    /// Those in TIME-WAIT without a user, which have no slot.
+    pub(super) waits: TimeWaits,
 }
 
 impl<P: Platform> OwnedTable<P> {
     /// An empty table over the stack's slab.
     pub(super) fn new(slab: &Arc<Connections<P>>, secrets: &Secrets) -> Self {
-        OwnedTable { owner: slab.owner(), index: Index::new(secrets) }
+        OwnedTable { owner: slab.owner(), index: Index::new(secrets), waits: TimeWaits::new(secrets) }
     }
 
     /// The number of connections.
     pub(super) fn len(&self) -> usize {
-        self.index.len()
+        self.index.len() + self.waits.len()
     }
 
-    /// Memory of the table and of its connections, in bytes, without data behind pointers.
+    /// Memory of the table, its connections and their sockets, in bytes, without data behind pointers.
     pub(super) fn footprint(&self) -> usize {
-        self.len() * Connections::<P>::ENTRY + self.index.footprint()
+        let each = Connections::<P>::ENTRY + size_of::<TcpSocket<P>>();
+        self.index.len() * each + self.index.footprint() + self.waits.footprint()
     }
 
     /// The slots of its connections, in rising order.
@@ -92,7 +97,7 @@ impl<P: Platform> OwnedTable<P> {
     /// The slot of the connection of `tuple`, which hashes to this flow hash; or the value for [`OwnedTable::insert`].
     #[inline(always)]
     pub(super) fn find(&mut self, tuple: &FourTuple, flow_hash: u32) -> Result<u32, VacantEntry> {
-        let OwnedTable { owner, index } = self;
+        let OwnedTable { owner, index, .. } = self;
         index.find(tuple, flow_hash, |slot| owner.locate(slot).is_some_and(|found| found.flow.tuple == *tuple))
     }
 
@@ -118,16 +123,28 @@ impl<P: Platform> OwnedTable<P> {
 
     #[inline(never)]
     fn enter(&mut self, slot: u32, flow_hash: u32, hash: VacantEntry) {
-        let OwnedTable { owner, index } = self;
+        let OwnedTable { owner, index, .. } = self;
         index.insert(slot, flow_hash, hash, |other| owner.get(other).map_or(hash, |other| other.hash));
     }
 
     /// Gives back the memory that a peak has left behind. That of free entries goes to the slab, to which this
     /// announces that the cell accesses none of them now.
     pub(super) fn trim(&mut self) {
-        let OwnedTable { owner, index } = self;
+        let OwnedTable { owner, index, .. } = self;
         index.trim(|slot| owner.get(slot).map(|connection| connection.hash));
         owner.trim();
+        self.waits.trim();
+    }
+
+    /// Keeps the connection in `slot`, which is in TIME-WAIT and has no user, as `kept`: the slot is free. False: it
+    /// must stay.
+    pub(super) fn lay_down(&mut self, slot: u32, kept: TimeWait, now: Time) -> bool {
+        let (Some(key), Some(connection)) = (self.owner.key(slot), self.owner.get(slot)) else { return false };
+        let laid_down = self.waits.put(key, &connection.flow.tuple, connection.hash, kept, now);
+        if laid_down {
+            self.free(slot);
+        }
+        laid_down
     }
 
     /// Removes a connection from the table without moving it in the slab.

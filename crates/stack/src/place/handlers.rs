@@ -35,6 +35,11 @@ impl<P: Platform> Handlers<P> {
         self.by_slot.get_mut(slot as usize)?.take()
     }
 
+    /// Whether this connection has one.
+    pub(super) fn has(&self, slot: u32) -> bool {
+        self.by_slot.get(slot as usize).is_some_and(Option::is_some)
+    }
+
     /// When the handler of this connection set its timer to.
     #[inline]
     pub(super) fn deadline(&self, slot: u32) -> Option<Time> {

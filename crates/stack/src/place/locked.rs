@@ -350,8 +350,6 @@ impl<'a, P: Platform, R: ConnectionRef<P>> Place for &'a Locked<P, R> {
     type Missing = ();
     type Table = SharedTable<P, R>;
     type Layout = ConnectionLocks;
-    const BESIDE: usize = size_of::<LockedConnection<P>>() + 2 * size_of::<usize>() + size_of::<TcpSocket<P>>();
-
     fn shared(&self) -> &Arc<Shared<P>> {
         &self.shared
     }
@@ -405,8 +403,9 @@ impl<'a, P: Platform, R: ConnectionRef<P>> Place for &'a Locked<P, R> {
         directory.connections.at(slot).is_some_and(|found| found.is(id)).then_some(slot)
     }
 
-    fn all(directory: &mut DirectoryOf<Self>) -> Vec<(Self::Id, Flow)> {
-        directory.connections.iter().map(|connection| (connection.clone(), connection.flow)).collect()
+    fn those(&mut self, concerns: impl Fn(&Flow) -> bool) -> Vec<Self::Id> {
+        let all = self.with_directory(|directory, _| directory.connections.iter().cloned().collect::<Vec<_>>());
+        all.into_iter().filter(|connection| concerns(&connection.flow)).collect()
     }
 
     fn user(directory: &mut DirectoryOf<Self>, slot: u32) -> Option<Arc<TcpSocket<P>>> {
@@ -414,7 +413,8 @@ impl<'a, P: Platform, R: ConnectionRef<P>> Place for &'a Locked<P, R> {
     }
 
     fn tally(directory: &DirectoryOf<Self>) -> (usize, usize) {
-        (directory.connections.len(), directory.connections.footprint())
+        let each = size_of::<LockedConnection<P>>() + 2 * size_of::<usize>() + size_of::<TcpSocket<P>>();
+        (directory.connections.len(), directory.connections.footprint() + directory.connections.len() * each)
     }
 
     fn insert(
@@ -565,7 +565,7 @@ impl<'a, P: Platform, R: ConnectionRef<P>> Place for &'a Locked<P, R> {
         due
     }
 
-    /// Was done while the connection was held (`EventLocks::opened`): by now another thread may have armed the entry.
+    /// Was done while the connection was held (`EventLocks::cancel_wake_up`): by now another thread may have armed the entry.
     fn rearm(&mut self, _: &Self::Id, _: Option<Time>) -> u64 {
         u64::MAX
     }
@@ -634,7 +634,7 @@ impl<P: Platform, R: ConnectionRef<P>> HeldBeside for EventLocks<'_, P, R> {
 
     /// A thread that arms an entry for a later event of the connection does so after this.
     #[cold]
-    fn opened(&mut self) {
+    fn cancel_wake_up(&mut self) {
         let Some(slot) = self.connection.socket.slot() else { return };
         let mut timers = self.place.timers.lock();
         self.connection.armed.store(u64::MAX, Ordering::Release);

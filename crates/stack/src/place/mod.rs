@@ -16,7 +16,9 @@ mod contents;
 mod handlers;
 pub mod locked;
 pub mod pcb;
+mod time_wait;
 pub mod turns;
+mod waiting;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -167,8 +169,6 @@ pub trait Place: Sized {
     type Table;
     /// How a connection is laid out.
     type Layout: Copy;
-    /// Bytes of a connection beside its entry in the slab.
-    const BESIDE: usize;
 
     /// The stack.
     fn shared(&self) -> &Arc<Shared<Self::Platform>>;
@@ -202,13 +202,13 @@ pub trait Place: Sized {
     /// The connection's slot, if it still has it.
     fn slot(directory: &mut DirectoryOf<Self>, id: &Self::Id) -> Option<u32>;
 
-    /// Every connection with its flow, by slot.
-    fn all(directory: &mut DirectoryOf<Self>) -> Vec<(Self::Id, Flow)>;
+    /// The connections whose flow `concerns`, by slot.
+    fn those(&mut self, concerns: impl Fn(&Flow) -> bool) -> Vec<Self::Id>;
 
     /// The user's side of the connection in `slot`.
     fn user(directory: &mut DirectoryOf<Self>, slot: u32) -> Option<Arc<TcpSocket<Self::Platform>>>;
 
-    /// The number of connections, and the bytes that they and their table take.
+    /// The number of connections, and the bytes that they, their sockets and their table take.
     fn tally(directory: &DirectoryOf<Self>) -> (usize, usize);
 
     /// Inserts a connection; its socket does not have the key yet.
@@ -317,6 +317,12 @@ pub trait Place: Sized {
 
     /// Gives back the memory of tables and queues that a peak has left behind.
     fn trim(&mut self);
+
+    /// The connection is in TIME-WAIT until `deadline`, and no user holds it: it may take less memory from now on, and
+    /// its identifier name a connection that has gone. Its wake-up is replaced; returns the same as [`Place::arm`].
+    fn wait(&mut self, id: &Self::Id, deadline: Option<Time>, _now: Time) -> u64 {
+        self.rearm(id, deadline)
+    }
 
     /// Removes the connection from the wheel and the table; returns the place that it held in a backlog.
     fn unlink(&mut self, id: &Self::Id) -> Option<Admission<Self::Platform>>;

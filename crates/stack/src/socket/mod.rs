@@ -31,6 +31,8 @@ use crate::flow::{Flow, Key, Target};
 
 /// Stands for a key: a slot that no table has.
 const CONDEMNED: u64 = u64::MAX - 1;
+/// The generation in the key of a connection whose user has closed it. No slot is used so often.
+const LET_GO: u64 = (u32::MAX as u64) << 32;
 
 /// The user's side of one TCP connection. Shared by the connection and its handles; any thread.
 ///
@@ -99,6 +101,12 @@ impl<P: Platform> TcpSocket<P> {
     /// Called by the cell that gives the connection up after a panic: its name finds nothing from then on.
     pub(crate) fn condemn(&self) {
         self.key.store(CONDEMNED, Ordering::Release);
+    }
+
+    /// Called by whoever uses the connection, once it is in TIME-WAIT and its user has closed it: its name finds nothing
+    /// from then on, whatever remains of it. Its slot stays known.
+    pub(crate) fn let_go(&self) {
+        self.key.store(self.key.load(Ordering::Relaxed) | LET_GO, Ordering::Release);
     }
 
     /// The connection's slot in its table, unless it was given up.

@@ -24,9 +24,15 @@ impl VacantEntry {
         self.0
     }
 
+    /// That of `tuple`.
+    #[inline]
+    pub(crate) fn of(secrets: &Secrets, tuple: &FourTuple) -> Self {
+        VacantEntry(secrets.table_hash(tuple) as u32)
+    }
+
     /// Extended for the index, which takes the bucket from the low bits and a control byte from the top seven.
     #[inline]
-    fn spread(self) -> u64 {
+    pub(crate) fn spread(self) -> u64 {
         u64::from(self.0) << 32 | u64::from(self.0)
     }
 }
@@ -152,7 +158,7 @@ impl Index {
         flow_hash: u32,
         mut has: impl FnMut(u32) -> bool,
     ) -> Result<u32, VacantEntry> {
-        let hash = VacantEntry(self.secrets.table_hash(tuple) as u32);
+        let hash = VacantEntry::of(&self.secrets, tuple);
         let slot = self.slots.find(hash.spread(), |slot| has(*slot)).copied().ok_or(hash)?;
         self.recent.note(flow_hash, slot);
         Ok(slot)

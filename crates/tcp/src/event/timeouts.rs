@@ -61,6 +61,7 @@ impl TcpEvent for Timeouts {
             parts.header_in.arm(out);
             parts.receive_window.arm(out);
             parts.send_window.arm(out);
+            parts.wait(out);
             out.deadline
         })
     }

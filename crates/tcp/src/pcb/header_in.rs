@@ -38,7 +38,7 @@ pub struct HeaderIn {
     /// Segments that arrived, modulo 2^32.
     pub(crate) segments_in: u32,
     /// When a segment of this connection last arrived, in units of 2^20 ns modulo 2^32.
-    last_heard: u32,
+    pub(super) last_heard: u32,
     /// Of [`PASSIVE`], [`DATA_ON_SYN`], [`EXCHANGES`], [`IPV6`] and [`HELD`]; above them the class set by
     /// [`HeaderIn::notice`], initially that of marked segments.
     traits: u8,

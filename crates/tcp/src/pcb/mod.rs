@@ -23,6 +23,7 @@ mod send_window;
 mod settings;
 pub(crate) mod shaping;
 mod sizing;
+mod time_wait;
 mod totals;
 
 pub use delivery_rate::Rate;
@@ -32,6 +33,7 @@ pub use reassembly::Reassembly;
 pub use receive_window::ReceiveWindow;
 pub use retransmit_queue::RetransmitQueue;
 pub use send_window::SendWindow;
+pub use time_wait::{RESOLUTION, TimeWait};
 
 pub(crate) use exchange::AdvertisedTimeouts;
 pub(crate) use header_in::{SegmentPath, milliseconds};
@@ -202,6 +204,7 @@ impl PcbMut<'_> {
         self.drop_send_side(out);
         self.reassembly.give_up(out);
         self.receive_window.sizing = None;
+        self.wait(out);
     }
 
     fn enter_closed(&mut self, out: &mut Outbox<'_>) {
@@ -228,6 +231,17 @@ impl PcbMut<'_> {
                 TableChange::Unfinished { reset, .. } => TableChange::Unfinished { reset, remove: true },
                 _ => TableChange::Remove,
             };
+        }
+        self.wait(out);
+    }
+
+    /// A connection in TIME-WAIT without a user needs little memory, and no wake-up before the end.
+    pub(crate) fn wait(&mut self, out: &mut Outbox<'_>) {
+        let waits = self.header_in.state == State::TimeWait && !self.header_in.is_held();
+        if waits && matches!(out.table, TableChange::None | TableChange::Waits) {
+            self.receive_window.queue.shrink();
+            out.deadline = Some(self.header_in.state_deadline);
+            out.table = TableChange::Waits;
         }
     }
 

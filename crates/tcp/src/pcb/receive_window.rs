@@ -183,7 +183,7 @@ pub struct ReceiveWindow {
     /// The sequence number after the urgent byte, if `urgent_valid`.
     pub(crate) urgent: SeqNumber,
     /// When `ts_recent` was last confirmed, in units of 2^30 ns.
-    ts_recent_at: u32,
+    pub(super) ts_recent_at: u32,
     /// From the second round on.
     pub(crate) sizing: Option<Box<Sizing>>,
 }

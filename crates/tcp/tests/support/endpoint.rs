@@ -85,6 +85,8 @@ pub struct Endpoint {
     pub ready: Readiness,
     pub accepted: bool,
     pub removed: bool,
+    /// It said that it is in TIME-WAIT without a user.
+    pub waits: bool,
     /// It failed while it was open early: whether by a reset.
     pub unfinished: Option<bool>,
     /// It has learnt about its destination.
@@ -113,6 +115,7 @@ impl Endpoint {
             ready: Readiness::NONE,
             accepted: false,
             removed: false,
+            waits: false,
             unfinished: None,
             learnt: false,
             credit: u32::MAX,
@@ -161,6 +164,7 @@ impl Endpoint {
         }
         match out.table {
             TableChange::None | TableChange::Opened { .. } => {}
+            TableChange::Waits => self.waits = true,
             TableChange::Established => self.accepted = true,
             TableChange::Remove => {
                 self.removed = true;

@@ -2,7 +2,7 @@
 
 use sync::{Lock, LockKind, Platform, class};
 use tcp::pcb::{HeaderIn, HeaderOut, Reassembly, ReceiveWindow, RetransmitQueue, SendWindow};
-use tcp::{Outbox, Pcb, PcbAccess, PcbMut, TableChange};
+use tcp::{Outbox, Pcb, PcbAccess, PcbMut};
 
 use super::{EmitContext, HeldBeside};
 use crate::charge::EventWork;
@@ -113,8 +113,8 @@ impl<P: Platform, H: HeldBeside> PcbAccess for HalvesGuard<'_, '_, P, H> {
         };
         let result = f(parts, out);
         self.way.emit(&mut send.route, out);
-        if matches!(out.table, TableChange::Opened { .. }) {
-            self.held.opened();
+        if out.table.replaces_wake_up() {
+            self.held.cancel_wake_up();
         }
         result
     }

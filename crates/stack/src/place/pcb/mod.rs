@@ -17,7 +17,7 @@ pub mod six;
 use sync::slab::{Detached, ReservedEntry};
 use sync::{Atomic, LockKind, Ordering, Platform, RefCounting};
 use tcp::pcb::{HeaderIn, HeaderOut, Reassembly, ReceiveWindow, RetransmitQueue, SendWindow};
-use tcp::{Outbox, Pcb, PcbAccess, PcbMut, TableChange};
+use tcp::{Outbox, Pcb, PcbAccess, PcbMut};
 
 use super::connection::Connection;
 use super::locked::OwnedConnection;
@@ -155,9 +155,8 @@ pub trait HeldBeside {
     fn release(&mut self);
     /// Whether it has not released it yet.
     fn is_held(&self) -> bool;
-    /// An active open is complete ([`TableChange::Opened`]), and the connection is held: its earlier wake-ups are no
-    /// longer needed.
-    fn opened(&mut self) {}
+    /// The connection is held, and its earlier wake-ups are no longer needed ([`tcp::TableChange::replaces_wake_up`]).
+    fn cancel_wake_up(&mut self) {}
 }
 
 impl HeldBeside for () {
@@ -208,8 +207,8 @@ impl<H: HeldBeside> PcbAccess for CoupledGuard<'_, '_, H> {
 
     fn whole<R>(&mut self, out: &mut Outbox<'_>, f: impl FnOnce(PcbMut<'_>, &mut Outbox<'_>) -> R) -> R {
         let result = self.pcb.whole(out, f);
-        if matches!(out.table, TableChange::Opened { .. }) {
-            self.held.opened();
+        if out.table.replaces_wake_up() {
+            self.held.cancel_wake_up();
         }
         result
     }

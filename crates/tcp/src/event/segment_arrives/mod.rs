@@ -124,7 +124,7 @@ fn general<A: PcbAccess>(arrival: &mut Option<Segment>, pcb: &mut A, out: &mut O
 
 /// Every segment that is not plain data or acknowledgement for an established connection.
 #[cold]
-fn whole(arrival: &mut Option<Segment>, parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Disposition {
+fn whole(arrival: &mut Option<Segment>, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Disposition {
     let Some(segment) = arrival else { return Disposition::Done };
     match parts.header_in.state {
         State::Closed | State::Listen => {
@@ -136,6 +136,10 @@ fn whole(arrival: &mut Option<Segment>, parts: PcbMut<'_>, out: &mut Outbox<'_>,
             transitions::arrives(segment, parts, out, now);
             Disposition::Done
         }
-        _ => otherwise::arrives(arrival, parts, out, now),
+        _ => {
+            let disposition = otherwise::arrives(arrival, parts.reborrow(), out, now);
+            parts.wait(out);
+            disposition
+        }
     }
 }

@@ -1,0 +1,497 @@
+//! The connections of a cell that are in TIME-WAIT and have no user: 64 bytes each, and a place in an index.
+//!
+//! Such a connection leaves the slab, with its socket and its timer; [`tcp::TimeWait`] keeps what its PCB can still be
+//! asked for. When something happens to it, it is taken out, becomes a connection of the cell again for that event, and is
+//! put back. All of them wait equally long, so they lie in the order of their ends, and one entry in the cell's wheel,
+//! for the first, is enough. One that would break the order stays a connection, which is rare: TIME-WAITs were made
+//! shorter, or there are too many of them.
+//!
+//! The queue is in chunks, so that it grows and shrinks without moving. One taken out leaves a gap, to which it returns
+//! unless its TIME-WAIT has begun again; gaps are closed when they are more than the rest.
+//!
+//! What may never happen: an entry that is not in the index, or an end that is not noticed.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr};
+
+use hashbrown::HashTable;
+use observe::Time;
+use sync::slab::Key;
+use tcp::TimeWait;
+use wire::FourTuple;
+
+use crate::secrets::Secrets;
+use crate::table::index::VacantEntry;
+use crate::timers::TimerPlace;
+
+/// Entries of a chunk: 1 KiB. There may be a thousand cells.
+const CHUNK: usize = 16;
+/// `TimeWait::note` of a gap; otherwise it is the number of the local address.
+const GAP: u8 = u8::MAX;
+/// Gaps that are always allowed.
+const FEW: usize = 2 * CHUNK;
+/// An index for fewer entries than this is as small as it may become.
+const LEAST_CAPACITY: usize = 8;
+
+/// One connection.
+#[derive(Clone, Copy)]
+struct Entry {
+    /// The peer's address; of IPv4 in the first four bytes. It has the family of the local address.
+    remote: [u8; 16],
+    remote_port: u16,
+    local_port: u16,
+    kept: TimeWait,
+}
+
+const _: () = assert!(size_of::<Entry>() <= 64);
+
+/// The number of an entry, which counts the entries that were ever appended.
+type Position = u64;
+
+/// The bytes of an address, as an entry has them.
+fn bytes(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V6(address) => address.octets(),
+        IpAddr::V4(address) => {
+            let mut bytes = [0; 16];
+            bytes[..4].copy_from_slice(&address.octets());
+            bytes
+        }
+    }
+}
+
+/// A connection that was taken out for an event.
+struct TakenOut {
+    key: Key,
+    position: Position,
+    /// When its TIME-WAIT was to end.
+    deadline: Time,
+}
+
+/// See the module documentation.
+pub(super) struct TimeWaits {
+    chunks: VecDeque<Vec<Entry>>,
+    /// The position of the first entry of the first chunk.
+    base: Position,
+    /// The positions in use, gaps included.
+    first: Position,
+    end: Position,
+    /// The low halves of the positions of entries, by tuple.
+    index: HashTable<u32>,
+    secrets: Secrets,
+    /// The stack's own addresses, each with the number of entries that have it.
+    locals: Vec<(IpAddr, u32)>,
+    /// The latest end of all that were put in.
+    latest: Time,
+    taken_out: Option<TakenOut>,
+    /// The entry in the cell's wheel.
+    pub(super) timer: TimerPlace,
+}
+
+impl TimeWaits {
+    /// None.
+    pub(super) fn new(secrets: &Secrets) -> Self {
+        TimeWaits {
+            chunks: VecDeque::new(),
+            base: 0,
+            first: 0,
+            end: 0,
+            index: HashTable::new(),
+            secrets: secrets.clone(),
+            locals: Vec::new(),
+            latest: Time::ZERO,
+            taken_out: None,
+            timer: TimerPlace::UNARMED,
+        }
+    }
+
+    /// The number of entries.
+    pub(super) fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Whether there is none.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.index.is_empty()
+    }
+
+    /// Memory held, in bytes.
+    pub(super) fn footprint(&self) -> usize {
+        let chunks =
+            self.chunks.len() * (CHUNK * size_of::<Entry>()) + self.chunks.capacity() * size_of::<Vec<Entry>>();
+        chunks + self.index.allocation_size() + self.locals.capacity() * size_of::<(IpAddr, u32)>()
+    }
+
+    /// A time near to the ends of all entries.
+    pub(super) fn near(&self) -> Time {
+        self.latest
+    }
+
+    /// When the first TIME-WAIT ends, that of a gap included.
+    pub(super) fn deadline(&self) -> Option<Time> {
+        (self.first != self.end).then(|| self.at(self.first).kept.deadline(self.latest))
+    }
+
+    /// Puts in the connection with `key`, whose tuple has this keyed hash. False: it must stay what it is.
+    pub(super) fn put(&mut self, key: Key, tuple: &FourTuple, hash: VacantEntry, kept: TimeWait, now: Time) -> bool {
+        let deadline = kept.deadline(now);
+        let Some(note) = self.local(tuple.local_addr) else { return false };
+        let (remote, FourTuple { remote_port, local_port, .. }) = (bytes(tuple.remote_addr), *tuple);
+        let entry = Entry { remote, remote_port, local_port, kept: kept.with_note(note) };
+        let gap = self.taken_out.take_if(|taken| taken.key == key).filter(|taken| taken.deadline == deadline);
+        let position = match gap {
+            Some(taken) if (self.first..self.end).contains(&taken.position) => taken.position,
+            _ if self.first != self.end && deadline < self.latest => return false,
+            _ => self.append(entry, deadline),
+        };
+        *self.at_mut(position) = entry;
+        self.locals[usize::from(note)].1 += 1;
+        self.enter(position, hash);
+        true
+    }
+
+    /// Takes out the entry of this tuple. The connection that it becomes must be reported to [`TimeWaits::revived`].
+    pub(super) fn take(&mut self, tuple: &FourTuple, hash: VacantEntry) -> Option<(Position, TimeWait)> {
+        let remote = bytes(tuple.remote_addr);
+        let TimeWaits { chunks, locals, index, base, .. } = self;
+        let is_it = |low: &u32| {
+            let at = position(*base, *low) - *base;
+            let entry = &chunks[at as usize / CHUNK][at as usize % CHUNK];
+            entry.remote_port == tuple.remote_port
+                && entry.local_port == tuple.local_port
+                && entry.remote == remote
+                && locals.get(usize::from(entry.kept.note)).is_some_and(|local| local.0 == tuple.local_addr)
+        };
+        let found = index.find_entry(hash.spread(), is_it).ok()?.remove().0;
+        let position = position(self.base, found);
+        Some((position, self.leave_gap(position)))
+    }
+
+    /// What was taken out at `position` is the connection with `key` now.
+    pub(super) fn revived(&mut self, key: Key, position: Position, deadline: Time) {
+        self.taken_out = Some(TakenOut { key, position, deadline });
+    }
+
+    /// The connection that was taken out last, unless it was put back.
+    pub(super) fn out(&self) -> Option<Key> {
+        self.taken_out.as_ref().map(|taken| taken.key)
+    }
+
+    /// Takes out the first entry, if its TIME-WAIT has ended.
+    pub(super) fn expire(&mut self, now: Time) -> Option<TimeWait> {
+        while self.deadline().is_some_and(|deadline| deadline <= now) {
+            let (at, kept) = (self.first, self.at(self.first).kept);
+            if kept.note != GAP {
+                let (low, hash) = (at as u32, self.hash(at));
+                if let Ok(found) = self.index.find_entry(hash.spread(), |other| *other == low) {
+                    found.remove();
+                }
+                self.leave_gap(at);
+                self.pass();
+                return Some(kept);
+            }
+            self.pass();
+        }
+        None
+    }
+
+    /// The tuples of all entries, in the order of their ends.
+    pub(super) fn tuples(&self) -> Vec<FourTuple> {
+        (self.first..self.end).filter(|at| self.at(*at).kept.note != GAP).map(|at| self.tuple(at)).collect()
+    }
+
+    /// Gives back the memory that a peak has left behind.
+    pub(super) fn trim(&mut self) {
+        let len = self.len();
+        if self.index.capacity() > 4 * len.max(LEAST_CAPACITY) {
+            let mut index = std::mem::take(&mut self.index);
+            index.shrink_to(2 * len, |low| self.hash(position(self.base, *low)).spread());
+            self.index = index;
+        }
+        if len == 0 {
+            self.locals = Vec::new();
+        }
+        self.chunks.shrink_to(2 * self.chunks.len());
+    }
+
+    /// The number of a local address. There are few in a stack; a number that no entry has is given again.
+    fn local(&mut self, address: IpAddr) -> Option<u8> {
+        let known = self.locals.iter().position(|(other, _)| *other == address);
+        let number = known.or_else(|| self.locals.iter().position(|(_, entries)| *entries == 0));
+        let number = number.unwrap_or(self.locals.len());
+        let note = u8::try_from(number).ok().filter(|note| *note != GAP)?;
+        match self.locals.get_mut(number) {
+            Some(local) => local.0 = address,
+            None => self.locals.push((address, 0)),
+        }
+        Some(note)
+    }
+
+    /// Appends an entry, whose TIME-WAIT ends last; returns its position.
+    fn append(&mut self, entry: Entry, deadline: Time) -> Position {
+        if (self.end - self.first) as usize > 2 * self.len() + FEW {
+            self.close_gaps();
+        }
+        if (self.end - self.base) as usize == self.chunks.len() * CHUNK {
+            self.chunks.push_back(Vec::with_capacity(CHUNK));
+        }
+        if let Some(chunk) = self.chunks.back_mut() {
+            chunk.push(entry);
+        }
+        self.latest = deadline;
+        self.end += 1;
+        self.end - 1
+    }
+
+    fn enter(&mut self, at: Position, hash: VacantEntry) {
+        let mut index = std::mem::take(&mut self.index);
+        index.insert_unique(hash.spread(), at as u32, |low| self.hash(position(self.base, *low)).spread());
+        self.index = index;
+    }
+
+    /// The entry at `position` has gone out of the index.
+    fn leave_gap(&mut self, position: Position) -> TimeWait {
+        let kept = self.at(position).kept;
+        self.locals[usize::from(kept.note)].1 -= 1;
+        self.at_mut(position).kept.note = GAP;
+        kept
+    }
+
+    /// The first entry has gone.
+    fn pass(&mut self) {
+        self.first += 1;
+        if self.first - self.base == CHUNK as u64 {
+            self.chunks.pop_front();
+            self.base = self.first;
+        } else if self.first == self.end {
+            self.chunks.clear();
+            self.base = self.end;
+        }
+    }
+
+    /// Moves the entries together. What was taken out has no place to return to then.
+    #[cold]
+    fn close_gaps(&mut self) {
+        let mut to = self.first;
+        for from in self.first..self.end {
+            let entry = *self.at(from);
+            if entry.kept.note != GAP {
+                *self.at_mut(to) = entry;
+                to += 1;
+            }
+        }
+        self.end = to;
+        let rest = (to - self.base) as usize;
+        self.chunks.truncate(rest.div_ceil(CHUNK));
+        if let Some(last) = self.chunks.back_mut() {
+            last.truncate(rest - (rest - 1) / CHUNK * CHUNK);
+        }
+        self.taken_out.iter_mut().for_each(|taken| taken.position = Position::MAX);
+        self.index.clear();
+        (self.first..self.end).for_each(|at| self.enter(at, self.hash(at)));
+    }
+
+    fn at(&self, position: Position) -> &Entry {
+        let at = (position - self.base) as usize;
+        &self.chunks[at / CHUNK][at % CHUNK]
+    }
+
+    fn at_mut(&mut self, position: Position) -> &mut Entry {
+        let at = (position - self.base) as usize;
+        &mut self.chunks[at / CHUNK][at % CHUNK]
+    }
+
+    fn tuple(&self, position: Position) -> FourTuple {
+        tuple_of(self.at(position), &self.locals)
+    }
+
+    fn hash(&self, position: Position) -> VacantEntry {
+        VacantEntry::of(&self.secrets, &self.tuple(position))
+    }
+}
+
+/// The position with these low bits, which is not before `base`.
+#[inline]
+fn position(base: Position, low: u32) -> Position {
+    base + Position::from(low.wrapping_sub(base as u32))
+}
+
+fn tuple_of(entry: &Entry, locals: &[(IpAddr, u32)]) -> FourTuple {
+    let local_addr = locals[usize::from(entry.kept.note)].0;
+    let remote_addr = match local_addr {
+        IpAddr::V6(_) => entry.remote.into(),
+        IpAddr::V4(_) => Ipv4Addr::from([entry.remote[0], entry.remote[1], entry.remote[2], entry.remote[3]]).into(),
+    };
+    FourTuple { local_addr, remote_addr, local_port: entry.local_port, remote_port: entry.remote_port }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::time::Duration;
+
+    use observe::Counters;
+    use pktbuf::PktBuf;
+    use tcp::{Close, Config, OpenParams, Outbox, Pcb, SegmentArrives, TcpEvent as _, Verify};
+    use testbed::dice::Dice;
+    use testbed::frames::Segment;
+    use wire::SeqNumber;
+    use wire::tcp::TcpFlags;
+
+    use super::*;
+
+    /// A PCB in TIME-WAIT, whose peer repeats its FIN.
+    struct Closed {
+        pcb: Pcb,
+        config: Config,
+        counters: Counters,
+    }
+
+    impl Closed {
+        fn new() -> Closed {
+            let (config, counters) = (Config::default(), Counters::new());
+            let tuple = FourTuple::new("10.0.0.1:1000".parse().unwrap(), "10.0.0.2:2000".parse().unwrap());
+            let (ts_offset, flow_hash, options) = (0, None, Default::default());
+            let params = OpenParams { tuple, iss: SeqNumber(0), ts_offset, flow_hash, mss: 1460, options };
+            let pcb = Pcb::open_active(&params, &mut Outbox::new(&config, &counters), Time::ZERO);
+            let mut it = Closed { pcb, config, counters };
+            it.arrives(TcpFlags::SYN, (0, 1), Time::ZERO);
+            Close.run(&mut it.pcb, &mut Outbox::new(&it.config, &it.counters), Time::ZERO);
+            it.arrives(TcpFlags::FIN, (1, 2), Time::ZERO);
+            it
+        }
+
+        fn arrives(&mut self, flags: TcpFlags, (seq, ack): (u32, u32), now: Time) {
+            let (local, remote) = ([10, 0, 0, 1], [10, 0, 0, 2]);
+            let bytes = Segment::ack((2000, 1000), seq, ack).and(flags).bytes(remote, local);
+            let buf = PktBuf::from_slice(&bytes).expect("a buffer");
+            let segment = tcp::Segment::parse(local.into(), remote.into(), buf, Verify::Now).expect("a good segment");
+            let out = &mut Outbox::new(&self.config, &self.counters);
+            let _ = SegmentArrives(&mut Some(segment)).run(&mut self.pcb, out, now);
+        }
+
+        /// It waits from `now` on.
+        fn kept(&mut self, now: Time) -> TimeWait {
+            self.arrives(TcpFlags::FIN, (1, 2), now);
+            TimeWait::of(&self.pcb, None, &self.config, now).expect("it is in TIME-WAIT")
+        }
+    }
+
+    fn secrets() -> Secrets {
+        Secrets::from_seed(3)
+    }
+
+    fn hash(tuple: &FourTuple) -> VacantEntry {
+        VacantEntry::of(&secrets(), tuple)
+    }
+
+    fn tuple(n: usize) -> FourTuple {
+        let port = 1000 + (n / 4) as u16;
+        match n % 4 {
+            0 => FourTuple::new(([10, 0, 0, 1], 80).into(), ([10, 0, 0, 2], port).into()),
+            1 => FourTuple::new(([10, 0, 0, 9], 80).into(), ([10, 0, 0, 2], port).into()),
+            2 => FourTuple::new("[fd00::1]:80".parse().unwrap(), ([0xfd00, 0, 0, 0, 0, 0, 0, 2], port).into()),
+            _ => FourTuple::new("[fd00::1]:80".parse().unwrap(), ([0x0a00, 2, 0, 0, 0, 0, 0, 0], port).into()),
+        }
+    }
+
+    fn key(n: usize) -> Key {
+        Key { slot: n as u32, generation: 1 }
+    }
+
+    fn second(n: u64) -> Time {
+        Time::from_secs(n)
+    }
+
+    /// Against the naive model: what was put in is found, comes out once, and ends in time, whatever else happens.
+    #[test]
+    fn agrees_with_a_map() {
+        let (mut closed, mut waits, mut dice) = (Closed::new(), TimeWaits::new(&secrets()), Dice(5));
+        let mut model: HashMap<usize, Time> = HashMap::new();
+        let (mut now, mut most, mut ended) = (second(100), 0, 0);
+        for _ in 0..60_000 {
+            now += Duration::from_millis(dice.below(60) as u64);
+            let n = dice.below(4000);
+            match dice.below(10) {
+                0..6 => {
+                    if !model.contains_key(&n) {
+                        let kept = closed.kept(now);
+                        assert!(waits.put(key(n), &tuple(n), hash(&tuple(n)), kept, now));
+                        model.insert(n, kept.deadline(now));
+                    }
+                }
+                6..9 => {
+                    let taken = waits.take(&tuple(n), hash(&tuple(n)));
+                    assert_eq!(taken.is_some(), model.contains_key(&n));
+                    let Some((position, kept)) = taken else { continue };
+                    let deadline = model.remove(&n).expect("it is there");
+                    assert_eq!(kept.deadline(now), deadline);
+                    waits.revived(key(n), position, deadline);
+                    // It ends, or goes back, or waits again.
+                    let again = match dice.below(3) {
+                        0 => continue,
+                        1 => kept,
+                        _ => closed.kept(now),
+                    };
+                    assert!(waits.put(key(n), &tuple(n), hash(&tuple(n)), again, now), "there is a place for it");
+                    assert_eq!(waits.out(), None);
+                    model.insert(n, again.deadline(now));
+                }
+                _ => {
+                    while let Some(kept) = waits.expire(now) {
+                        assert!(kept.deadline(now) <= now);
+                        ended += 1;
+                    }
+                    model.retain(|_, deadline| *deadline > now);
+                    waits.trim();
+                }
+            }
+            assert_eq!(waits.len(), model.len());
+            most = most.max(waits.footprint());
+        }
+        assert_eq!(waits.tuples().len(), model.len());
+        assert!(waits.tuples().into_iter().all(|known| model.keys().any(|n| tuple(*n) == known)));
+        assert!(ended > 1000, "{ended}");
+        // The model has 2000 at most, and there are twice as many gaps at most.
+        assert!(most < 3 * 4000 * 64, "{most}");
+        while waits.expire(now + Duration::from_secs(61)).is_some() {}
+        waits.trim();
+        assert_eq!((waits.len(), waits.chunks.len(), waits.deadline()), (0, 0, None));
+    }
+
+    #[test]
+    fn one_that_would_end_before_others_stays_out() {
+        let (mut closed, mut waits) = (Closed::new(), TimeWaits::new(&secrets()));
+        let (early, late) = (closed.kept(second(100)), closed.kept(second(200)));
+        let mut put = |n, kept| waits.put(key(n), &tuple(n), hash(&tuple(n)), kept, second(200));
+        assert_eq!((put(1, late), put(2, early), put(3, late)), (true, false, true));
+        assert_eq!(waits.len(), 2);
+    }
+
+    /// There are 255 local addresses at most, and a number is free when no entry has it.
+    #[test]
+    fn local_addresses_have_numbers() {
+        let (mut closed, mut waits) = (Closed::new(), TimeWaits::new(&secrets()));
+        let kept = closed.kept(second(100));
+        let of = |n: u16| FourTuple { local_addr: [10, 1, (n >> 8) as u8, n as u8].into(), ..tuple(0) };
+        let mut put = |n: u16| waits.put(key(n.into()), &of(n), hash(&of(n)), kept, second(100));
+        assert!((0..255).all(&mut put));
+        assert!(!put(300));
+        assert!(waits.take(&of(300), hash(&of(300))).is_none());
+        assert!(waits.take(&of(7), hash(&of(7))).is_some());
+        assert!(waits.put(key(300), &of(300), hash(&of(300)), kept, second(100)));
+        assert!(waits.take(&of(7), hash(&of(7))).is_none(), "its number is another address's now");
+        assert!(waits.take(&of(300), hash(&of(300))).is_some());
+    }
+
+    #[test]
+    fn an_entry_of_either_family_has_64_bytes() {
+        assert_eq!(size_of::<Entry>(), 64);
+        let (mut closed, mut waits) = (Closed::new(), TimeWaits::new(&secrets()));
+        let kept = closed.kept(second(100));
+        (0..4000).for_each(|n| assert!(waits.put(key(n), &tuple(n), hash(&tuple(n)), kept, second(100))));
+        assert!(waits.footprint() <= 4000 * (64 + 16), "{} bytes each", waits.footprint() / 4000);
+        assert!((0..4000).all(|n| waits.take(&tuple(n), hash(&tuple(n))).is_some()));
+    }
+}
