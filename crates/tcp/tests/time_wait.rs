@@ -27,6 +27,8 @@ struct Kind {
     scale: Option<u8>,
     passive: bool,
     class: u8,
+    /// Its receive buffer is larger than any window without scaling.
+    wide: bool,
     /// Bytes that it receives and sends.
     received: usize,
     sent: usize,
@@ -44,6 +46,7 @@ impl Kind {
             scale: [None, Some(0), Some(2), Some(7), Some(14)][random.below(5) as usize],
             passive: random.chance(500),
             class: [0, 0xb8][random.below(2) as usize],
+            wide: random.chance(500),
             received: [0, 1, 900, 5000][random.below(4) as usize],
             sent: [0, 1, 900, 70_000][random.below(4) as usize],
             together: random.chance(300),
@@ -59,6 +62,7 @@ impl Kind {
             setup.mss = 1440;
         }
         setup.options.traffic_class = self.class;
+        setup.options.receive_buffer = self.wide.then_some(150_000);
         setup.config.ecn = if self.ecn { Ecn::Request } else { setup.config.ecn };
         setup
     }
