@@ -145,8 +145,11 @@ impl Waiting {
     }
 }
 
+/// A frame's bytes, traffic class and hop limit.
+type Sent = (Vec<u8>, u8, u8);
+
 /// All that can be observed of one end.
-fn seen(end: &Endpoint) -> (Vec<(Vec<u8>, u8, u8)>, Vec<u64>, Vec<u64>, String) {
+fn seen(end: &Endpoint) -> (Vec<Sent>, Vec<u64>, Vec<u64>, String) {
     let frames =
         end.sent.iter().map(|sent| (sent.to_vec(), sent.meta().traffic_class, sent.meta().hop_limit)).collect();
     let counted = Counter::ALL.iter().map(|&counter| end.count(counter)).collect();

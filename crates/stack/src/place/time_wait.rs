@@ -12,7 +12,7 @@
 //! What may never happen: an entry that is not in the index, or an end that is not noticed.
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use hashbrown::HashTable;
 use observe::Time;
@@ -35,47 +35,43 @@ const LEAST_CAPACITY: usize = 8;
 
 /// One connection.
 #[derive(Clone, Copy)]
-struct Entry {
-    /// The peer's address; of IPv4 in the first four bytes. It has the family of the local address.
-    remote: [u8; 16],
+struct TimeWaitEntry {
+    /// The peer's address; of IPv4 in its mapped form. It has the family of the local address.
+    remote: Ipv6Addr,
     remote_port: u16,
     local_port: u16,
     kept: TimeWait,
 }
 
-const _: () = assert!(size_of::<Entry>() <= 64);
+const _: () = assert!(size_of::<TimeWaitEntry>() <= 64);
 
 /// The number of an entry, which counts the entries that were ever appended.
-type Position = u64;
+type QueuePosition = u64;
 
-/// The bytes of an address, as an entry has them.
-fn bytes(address: IpAddr) -> [u8; 16] {
+/// An address, as an entry has it.
+fn mapped(address: IpAddr) -> Ipv6Addr {
     match address {
-        IpAddr::V6(address) => address.octets(),
-        IpAddr::V4(address) => {
-            let mut bytes = [0; 16];
-            bytes[..4].copy_from_slice(&address.octets());
-            bytes
-        }
+        IpAddr::V6(address) => address,
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
     }
 }
 
 /// A connection that was taken out for an event.
 struct TakenOut {
     key: Key,
-    position: Position,
+    position: QueuePosition,
     /// When its TIME-WAIT was to end.
     deadline: Time,
 }
 
 /// See the module documentation.
 pub(super) struct TimeWaits {
-    chunks: VecDeque<Vec<Entry>>,
+    chunks: VecDeque<Vec<TimeWaitEntry>>,
     /// The position of the first entry of the first chunk.
-    base: Position,
+    base: QueuePosition,
     /// The positions in use, gaps included.
-    first: Position,
-    end: Position,
+    first: QueuePosition,
+    end: QueuePosition,
     /// The low halves of the positions of entries, by tuple.
     index: HashTable<u32>,
     secrets: Secrets,
@@ -118,8 +114,8 @@ impl TimeWaits {
 
     /// Memory held, in bytes.
     pub(super) fn footprint(&self) -> usize {
-        let chunks =
-            self.chunks.len() * (CHUNK * size_of::<Entry>()) + self.chunks.capacity() * size_of::<Vec<Entry>>();
+        let chunks = self.chunks.len() * (CHUNK * size_of::<TimeWaitEntry>())
+            + self.chunks.capacity() * size_of::<Vec<TimeWaitEntry>>();
         chunks + self.index.allocation_size() + self.locals.capacity() * size_of::<(IpAddr, u32)>()
     }
 
@@ -137,8 +133,8 @@ impl TimeWaits {
     pub(super) fn put(&mut self, key: Key, tuple: &FourTuple, hash: VacantEntry, kept: TimeWait, now: Time) -> bool {
         let deadline = kept.deadline(now);
         let Some(note) = self.local(tuple.local_addr) else { return false };
-        let (remote, FourTuple { remote_port, local_port, .. }) = (bytes(tuple.remote_addr), *tuple);
-        let entry = Entry { remote, remote_port, local_port, kept: kept.with_note(note) };
+        let (remote, FourTuple { remote_port, local_port, .. }) = (mapped(tuple.remote_addr), *tuple);
+        let entry = TimeWaitEntry { remote, remote_port, local_port, kept: kept.with_note(note) };
         let gap = self.taken_out.take_if(|taken| taken.key == key).filter(|taken| taken.deadline == deadline);
         let position = match gap {
             Some(taken) if (self.first..self.end).contains(&taken.position) => taken.position,
@@ -152,8 +148,8 @@ impl TimeWaits {
     }
 
     /// Takes out the entry of this tuple. The connection that it becomes must be reported to [`TimeWaits::revived`].
-    pub(super) fn take(&mut self, tuple: &FourTuple, hash: VacantEntry) -> Option<(Position, TimeWait)> {
-        let remote = bytes(tuple.remote_addr);
+    pub(super) fn take(&mut self, tuple: &FourTuple, hash: VacantEntry) -> Option<(QueuePosition, TimeWait)> {
+        let remote = mapped(tuple.remote_addr);
         let TimeWaits { chunks, locals, index, base, .. } = self;
         let is_it = |low: &u32| {
             let at = position(*base, *low) - *base;
@@ -169,7 +165,7 @@ impl TimeWaits {
     }
 
     /// What was taken out at `position` is the connection with `key` now.
-    pub(super) fn revived(&mut self, key: Key, position: Position, deadline: Time) {
+    pub(super) fn revived(&mut self, key: Key, position: QueuePosition, deadline: Time) {
         self.taken_out = Some(TakenOut { key, position, deadline });
     }
 
@@ -229,7 +225,7 @@ impl TimeWaits {
     }
 
     /// Appends an entry, whose TIME-WAIT ends last; returns its position.
-    fn append(&mut self, entry: Entry, deadline: Time) -> Position {
+    fn append(&mut self, entry: TimeWaitEntry, deadline: Time) -> QueuePosition {
         if (self.end - self.first) as usize > 2 * self.len() + FEW {
             self.close_gaps();
         }
@@ -244,14 +240,14 @@ impl TimeWaits {
         self.end - 1
     }
 
-    fn enter(&mut self, at: Position, hash: VacantEntry) {
+    fn enter(&mut self, at: QueuePosition, hash: VacantEntry) {
         let mut index = std::mem::take(&mut self.index);
         index.insert_unique(hash.spread(), at as u32, |low| self.hash(position(self.base, *low)).spread());
         self.index = index;
     }
 
     /// The entry at `position` has gone out of the index.
-    fn leave_gap(&mut self, position: Position) -> TimeWait {
+    fn leave_gap(&mut self, position: QueuePosition) -> TimeWait {
         let kept = self.at(position).kept;
         self.locals[usize::from(kept.note)].1 -= 1;
         self.at_mut(position).kept.note = GAP;
@@ -287,48 +283,48 @@ impl TimeWaits {
         if let Some(last) = self.chunks.back_mut() {
             last.truncate(rest - (rest - 1) / CHUNK * CHUNK);
         }
-        self.taken_out.iter_mut().for_each(|taken| taken.position = Position::MAX);
+        self.taken_out.iter_mut().for_each(|taken| taken.position = QueuePosition::MAX);
         self.index.clear();
         (self.first..self.end).for_each(|at| self.enter(at, self.hash(at)));
     }
 
-    fn at(&self, position: Position) -> &Entry {
+    fn at(&self, position: QueuePosition) -> &TimeWaitEntry {
         let at = (position - self.base) as usize;
         &self.chunks[at / CHUNK][at % CHUNK]
     }
 
-    fn at_mut(&mut self, position: Position) -> &mut Entry {
+    fn at_mut(&mut self, position: QueuePosition) -> &mut TimeWaitEntry {
         let at = (position - self.base) as usize;
         &mut self.chunks[at / CHUNK][at % CHUNK]
     }
 
-    fn tuple(&self, position: Position) -> FourTuple {
+    fn tuple(&self, position: QueuePosition) -> FourTuple {
         tuple_of(self.at(position), &self.locals)
     }
 
-    fn hash(&self, position: Position) -> VacantEntry {
+    fn hash(&self, position: QueuePosition) -> VacantEntry {
         VacantEntry::of(&self.secrets, &self.tuple(position))
     }
 }
 
 /// The position with these low bits, which is not before `base`.
 #[inline]
-fn position(base: Position, low: u32) -> Position {
-    base + Position::from(low.wrapping_sub(base as u32))
+fn position(base: QueuePosition, low: u32) -> QueuePosition {
+    base + QueuePosition::from(low.wrapping_sub(base as u32))
 }
 
-fn tuple_of(entry: &Entry, locals: &[(IpAddr, u32)]) -> FourTuple {
+fn tuple_of(entry: &TimeWaitEntry, locals: &[(IpAddr, u32)]) -> FourTuple {
     let local_addr = locals[usize::from(entry.kept.note)].0;
     let remote_addr = match local_addr {
         IpAddr::V6(_) => entry.remote.into(),
-        IpAddr::V4(_) => Ipv4Addr::from([entry.remote[0], entry.remote[1], entry.remote[2], entry.remote[3]]).into(),
+        IpAddr::V4(_) => entry.remote.to_ipv4_mapped().unwrap_or(Ipv4Addr::UNSPECIFIED).into(),
     };
     FourTuple { local_addr, remote_addr, local_port: entry.local_port, remote_port: entry.remote_port }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
+    use std::collections::{HashMap, hash_map};
     use std::time::Duration;
 
     use observe::Counters;
@@ -415,10 +411,10 @@ mod tests {
             let n = dice.below(4000);
             match dice.below(10) {
                 0..6 => {
-                    if !model.contains_key(&n) {
+                    if let hash_map::Entry::Vacant(absent) = model.entry(n) {
                         let kept = closed.kept(now);
                         assert!(waits.put(key(n), &tuple(n), hash(&tuple(n)), kept, now));
-                        model.insert(n, kept.deadline(now));
+                        absent.insert(kept.deadline(now));
                     }
                 }
                 6..9 => {
@@ -487,7 +483,7 @@ mod tests {
 
     #[test]
     fn an_entry_of_either_family_has_64_bytes() {
-        assert_eq!(size_of::<Entry>(), 64);
+        assert_eq!(size_of::<TimeWaitEntry>(), 64);
         let (mut closed, mut waits) = (Closed::new(), TimeWaits::new(&secrets()));
         let kept = closed.kept(second(100));
         (0..4000).for_each(|n| assert!(waits.put(key(n), &tuple(n), hash(&tuple(n)), kept, second(100))));
