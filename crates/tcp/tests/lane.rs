@@ -236,13 +236,15 @@ impl Calls {
         match self {
             Calls::Any => t.us.read(t.now),
             Calls::First => t.us.read_up_to(1, t.now),
-            Calls::Piece => match t.run(tcp::ReceivePiece) {
-                Some(data) => {
-                    t.us.received.extend_from_slice(&data);
-                    data.len()
-                }
-                None => t.us.read_up_to(1, t.now),
-            },
+            Calls::Piece => {
+                let mut rest = tcp::Received::default();
+                let piece = t.run(tcp::ReceivePiece { rest: &mut rest }).unwrap_or_default();
+                assert!(piece.is_none() || rest.data.is_empty());
+                let before = t.us.received.len();
+                piece.iter().chain(&rest.data).for_each(|data| t.us.received.extend_from_slice(data));
+                t.us.end |= rest.end;
+                t.us.received.len() - before
+            }
         };
     }
 }

@@ -176,30 +176,46 @@ impl TcpEvent for ReceiveInto<'_> {
     }
 }
 
-/// Takes all data there is, if it is in one buffer, its checksum was verified and nothing rare is on about the receive
-/// side: mostly a request, or an answer. The effects are those of a [`Receive`] of one byte. `None`: it is not so, and
-/// nothing has changed.
-#[derive(Clone, Copy, Debug)]
-pub struct ReceivePiece;
+/// As [`Receive`] of one byte, but all data there is, if it is in one buffer, its checksum was verified and nothing rare is
+/// on about the receive side, is returned without a list: mostly a request, or an answer.
+#[derive(Debug)]
+pub struct ReceivePiece<'r> {
+    /// Where the data is put otherwise; it must be empty.
+    pub rest: &'r mut Received,
+}
 
-impl TcpEvent for ReceivePiece {
-    type Reply = Option<PktBuf>;
+impl TcpEvent for ReceivePiece<'_> {
+    /// The piece; `None`: what was taken is in the list.
+    ///
+    /// # Errors
+    /// As [`Receive`].
+    type Reply = Result<Option<PktBuf>, Error>;
 
     #[inline]
-    fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Option<PktBuf> {
-        let (piece, update) = pcb.receive_side(|rw, ra| {
-            if !rw.is_usual() || rw.queue.front_mut().is_none_or(|buffer| is_put_off(buffer)) {
-                return None;
+    fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Self::Reply {
+        let taken = pcb.receive_side(|rw, ra| {
+            if rw.is_usual()
+                && rw.queue.front_mut().is_some_and(|buffer| !is_put_off(buffer))
+                && let Some(piece) = pop_piece(rw, 1)
+            {
+                rw.open_usual_window();
+                return Ok((piece, rw.update_due().then(|| report(rw, ra))));
             }
-            let piece = pop_piece(rw, 1)?;
-            rw.open_usual_window();
-            Some((piece, rw.update_due().then(|| report(rw, ra))))
-        })?;
-        out.memory -= i64::from(of_buffer(&piece));
-        if let Some(snapshot) = update {
-            tell_window(snapshot, pcb, out, now);
+            Err(Receive { max: 1 }.take_held(rw, ra, self.rest))
+        });
+        match taken {
+            Ok((piece, update)) => {
+                out.memory -= i64::from(of_buffer(&piece));
+                if let Some(snapshot) = update {
+                    tell_window(snapshot, pcb, out, now);
+                }
+                Ok(Some(piece))
+            }
+            Err(taken) => {
+                out.memory -= i64::from(self.rest.memory);
+                taken.or_else(|unfinished| unfinished.run(pcb, out, now)).map(|()| None)
+            }
         }
-        Some(piece)
     }
 }
 

@@ -24,14 +24,11 @@ pub trait HeldConnection {
     /// As for [`tcp::SendChunk`].
     fn send(&mut self, chunk: &mut Option<Chunk>) -> Result<usize, tcp::Error>;
 
-    /// RECEIVE of all data there is, if that is one buffer and nothing rare is on: see [`tcp::ReceivePiece`].
-    fn receive_piece(&mut self) -> Option<PktBuf>;
-
-    /// RECEIVE of one buffer into `received`, which is empty.
+    /// RECEIVE of one buffer: returned, or put into `rest`, which is empty.
     ///
     /// # Errors
-    /// As for [`tcp::Receive`].
-    fn receive(&mut self, received: &mut Received) -> Result<(), tcp::Error>;
+    /// As for [`tcp::ReceivePiece`].
+    fn receive(&mut self, rest: &mut Received) -> Result<Option<PktBuf>, tcp::Error>;
 
     /// No more data in one direction.
     ///
@@ -63,17 +60,13 @@ impl<T: RunsEvents> HeldConnection for T {
         self.run(tcp::SendChunk(chunk)).unwrap_or(Err(tcp::Error::NotConnected)).map(|taken| taken as usize)
     }
 
-    fn receive_piece(&mut self) -> Option<PktBuf> {
-        self.run(tcp::ReceivePiece).flatten()
-    }
-
-    fn receive(&mut self, received: &mut Received) -> Result<(), tcp::Error> {
-        self.run(tcp::ReceiveInto { max: 1, received: &mut *received }).unwrap_or(Err(tcp::Error::NotConnected))?;
-        if !received.check() {
+    fn receive(&mut self, rest: &mut Received) -> Result<Option<PktBuf>, tcp::Error> {
+        let taken = self.run(tcp::ReceivePiece { rest: &mut *rest }).unwrap_or(Err(tcp::Error::NotConnected))?;
+        if taken.is_none() && !rest.check() {
             self.run(tcp::DamagedData);
             return Err(tcp::Error::Aborted);
         }
-        Ok(())
+        Ok(taken)
     }
 
     fn shut_down(&mut self, how: Shutdown) -> Result<(), tcp::Error> {

@@ -194,9 +194,6 @@ fn begin<P: Platform>(handler: &mut dyn ConnectionHandler<P>, conn: &mut Conn<'_
 /// Gives the handler the data that has arrived, buffer by buffer, and then the end of the stream.
 fn read<P: Platform>(handler: &mut dyn ConnectionHandler<P>, conn: &mut Conn<'_, P>) {
     conn.control.unread = false;
-    if let Some(data) = conn.held.receive_piece() {
-        return handler.data(conn, data);
-    }
     while conn.control.is_open() && !conn.control.ended {
         if conn.control.paused {
             conn.control.unread = true;
@@ -204,7 +201,8 @@ fn read<P: Platform>(handler: &mut dyn ConnectionHandler<P>, conn: &mut Conn<'_,
         }
         let mut received = tcp::Received::default();
         match conn.held.receive(&mut received) {
-            Ok(()) => {
+            Ok(Some(data)) => return handler.data(conn, data),
+            Ok(None) => {
                 let (end, more) = (received.end, received.more);
                 if let Some(data) = received.data.pop() {
                     debug_assert!(received.data.is_empty(), "one buffer was asked for");
