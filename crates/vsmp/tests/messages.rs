@@ -66,7 +66,8 @@ fn with_as_many_connections_as_processors_connections_are_the_better_unit() {
     assert!(connections > 1.5 * messages, "{connections} and {messages} Mb/s");
 }
 
-/// The bus carries 750 Mb/s, and each message twice.
+/// The bus carries a line of 64 bytes in 54 cycles of 40 MHz, 379 Mb/s, and each message twice. Messages that are counted in the
+/// time measured may have crossed it just before.
 #[test]
 fn the_memory_bus_bounds_what_the_processors_could_do() {
     let of = |bus_line: u64| {
@@ -77,7 +78,8 @@ fn the_memory_bus_bounds_what_the_processors_could_do() {
         run(Messages { preset, ..messages }).megabits()
     };
     let (slow, fast) = (of(54), of(0));
-    assert!(slow < 190.0 && fast > 1.5 * slow, "{slow} and {fast} Mb/s");
+    let most = 64.0 * 8.0 * 40.0 / 54.0 / 2.0;
+    assert!(slow < 1.01 * most && fast > 1.5 * slow, "{slow} and {fast} Mb/s, of {most}");
 }
 
 #[test]
