@@ -158,7 +158,7 @@ fn seen(end: &Endpoint) -> (Vec<Sent>, Vec<u64>, Vec<u64>, String) {
     (frames, counted, dropped, rest)
 }
 
-/// A segment of anyone, whose numbers are near to those of the connection.
+/// A segment with numbers near to those of the connection.
 fn any_segment(random: &mut Random, it: &Waiting) -> Peer {
     const FLAGS: [&str; 13] = [".", ".", "F.", "F.", "S", "S", "R", "R.", "P.", "S.", "", "FS", "U."];
     const FROM_NEXT: [i32; 16] =

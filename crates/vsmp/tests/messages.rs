@@ -66,8 +66,8 @@ fn with_as_many_connections_as_processors_connections_are_the_better_unit() {
     assert!(connections > 1.5 * messages, "{connections} and {messages} Mb/s");
 }
 
-/// The bus carries a line of 64 bytes in 54 cycles of 40 MHz, 379 Mb/s, and each message twice. Messages that are counted in the
-/// time measured may have crossed it just before.
+/// The bus carries a line of 64 bytes in 54 cycles of 40 MHz, 379 Mb/s, and each message twice: 189.6
+/// Mb/s. The messages are many, because a few that are counted may have crossed it just before the time that is measured.
 #[test]
 fn the_memory_bus_bounds_what_the_processors_could_do() {
     let of = |bus_line: u64| {
@@ -75,11 +75,10 @@ fn the_memory_bus_bounds_what_the_processors_could_do() {
         let faster = ["work.event", "work.call"].iter();
         let preset = faster.fold(messages.preset.clone(), |preset, name| preset.with(name, 1000).expect("a value"));
         let preset = preset.with("machine.bus_line", bus_line).expect("a value");
-        run(Messages { preset, ..messages }).megabits()
+        run(Messages { preset, counts: (20, 4000), ..messages }).megabits()
     };
     let (slow, fast) = (of(54), of(0));
-    let most = 64.0 * 8.0 * 40.0 / 54.0 / 2.0;
-    assert!(slow < 1.01 * most && fast > 1.5 * slow, "{slow} and {fast} Mb/s, of {most}");
+    assert!(slow < 190.0 && fast > 1.5 * slow, "{slow} and {fast} Mb/s");
 }
 
 #[test]

@@ -129,7 +129,6 @@ mod tests {
     #[test]
     fn with_affinity_a_connection_lives_and_ends_on_the_core_that_receives_it() {
         let (with, without) = (handoffs(true), handoffs(false));
-        // Without it more than one, but half of one on a busy machine: a thread that runs alone finds several at once.
-        assert!(with < 0.1 && without > 0.2, "{with} with affinity, {without} without");
+        assert!(with < 0.2 && without > 1.0, "{with} with affinity, {without} without");
     }
 }

@@ -103,7 +103,7 @@ impl<P: Platform> TcpSocket<P> {
         self.key.store(CONDEMNED, Ordering::Release);
     }
 
-    /// Called by whoever uses the connection, once it is in TIME-WAIT and its user has closed it: its name finds nothing
+    /// Called by the thread that uses the connection, once it is in TIME-WAIT and its user has closed it: its name finds nothing
     /// from then on, whatever remains of it. Its slot stays known.
     pub(crate) fn let_go(&self) {
         self.key.store(self.key.load(Ordering::Relaxed) | LET_GO, Ordering::Release);

@@ -350,12 +350,7 @@ fn a_caller_does_not_drain_without_end(arch: Architecture) {
         let worker = own(arch, bench.cell(&one));
         let opens = bench.scene.opens();
         let writer = bench.stop_in_a_write("writer", &one);
-        for _ in 0..BATCHES {
-            let frames: Vec<_> = (0..64).map(|_| two.data(&[7; 40])).collect();
-            frames.iter().for_each(|frame| bench.put(frame));
-            assert_eq!(bench.driver.poll(), 64);
-        }
-        bench.scene.state().sent.clear();
+        bench.receive_batches(BATCHES, 64, &mut two);
         drop(opens);
         writer.join();
         let acknowledged = |state: &crate::scene::State| state.senders(second).len() >= BATCHES;
@@ -379,12 +374,7 @@ fn a_caller_does_not_drain_for_long(arch: Architecture) {
         let worker = own(arch, bench.cell(&one));
         let opens = bench.scene.opens();
         let writer = bench.stop_in_a_write("writer", &one);
-        for _ in 0..BATCHES {
-            let frames: Vec<_> = (0..32).map(|_| two.data(&[7; 40])).collect();
-            frames.iter().for_each(|frame| bench.put(frame));
-            assert_eq!(bench.driver.poll(), 32);
-        }
-        bench.scene.state().sent.clear();
+        bench.receive_batches(BATCHES, 32, &mut two);
         bench.scene.close(second);
         bench.scene.open_port(first);
         // In the middle of the first batch.
@@ -419,12 +409,7 @@ fn a_caller_tells_the_users_of_one_batch(arch: Architecture) {
         let worker = own(arch, bench.cell(&one));
         let opens = bench.scene.opens();
         let writer = bench.stop_in_a_write("writer", &one);
-        for _ in 0..BATCHES {
-            let frames: Vec<_> = (0..32).map(|_| two.data(&[7; 40])).collect();
-            frames.iter().for_each(|frame| bench.put(frame));
-            assert_eq!(bench.driver.poll(), 32);
-        }
-        bench.scene.state().sent.clear();
+        bench.receive_batches(BATCHES, 32, &mut two);
         let counts = Arc::new(Counts::default());
         two.socket.ready.watch(counts.clone());
         drop(opens);

@@ -238,6 +238,17 @@ impl Bench {
         thread
     }
 
+    /// So many batches of so many segments with data arrive on the connection, each batch in a poll of its own; what was sent
+    /// before is forgotten.
+    pub fn receive_batches(&mut self, batches: usize, segments: usize, connection: &mut Connection) {
+        for _ in 0..batches {
+            let frames: Vec<_> = (0..segments).map(|_| connection.data(&[7; 40])).collect();
+            frames.iter().for_each(|frame| self.put(frame));
+            assert_eq!(self.driver.poll(), segments);
+        }
+        self.scene.state().sent.clear();
+    }
+
     /// Polls until this thread has ended.
     pub fn poll_until_done(&mut self, thread: &str) {
         let start = Instant::now();

@@ -77,7 +77,7 @@ pub fn call_on_the_owners_thread<P: Platform>(arch: Architecture) {
     running.end();
 }
 
-/// The connections about whose data users were told, in order, and a thread that waits for them.
+/// The connections that users were told of, in order, and a thread that waits for them.
 struct Told<P: Platform>(Lock<Vec<usize>, P>, Condvar<P>);
 
 impl<P: Platform> Told<P> {
@@ -179,7 +179,7 @@ pub fn users_are_told_in_order<P: Platform>(arch: Architecture) {
     couple.end();
 }
 
-/// The stack is switched while users are told, who call: no notification is lost.
+/// The stack is switched while users are told and call it: no notification is lost.
 pub fn users_are_told_although_it_is_switched<P: Platform>(from: Architecture, to: Architecture) {
     let mut couple = Couple::<P>::start(from, 1);
     couple.running.peer.put_all(&couple.frames.clone());

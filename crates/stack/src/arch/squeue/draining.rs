@@ -6,11 +6,11 @@
 //! users' code has no bound.
 //!
 //! One thread at a time tells the users of a shard what is in its list, and has no flag then. So they are told in the order
-//! of the events; and a user whose code calls the shard again, on that thread, does not begin to tell once more, which
+//! of the events; and a call of the shard by a user's code, on that thread, does not begin to tell once more, which
 //! would fill the stack while events arrive. A thread tells what the list had when it began, and leaves the rest to the worker.
 //!
 //! What may never happen: a thread that waits for a call with the flag of a shard; something owed to a user that no thread
-//! tells; a call in the queue of a free shard whose worker tells users (its caller drains the queue itself,
+//! tells; a call that waits in the queue of a free shard while its worker tells users (the caller drains the queue itself,
 //! [`Exclusion::assist`](crate::arch::cells::Exclusion::assist)).
 
 use std::collections::VecDeque;
