@@ -63,8 +63,10 @@ pub trait Exclusion<P: Platform>: Send + Sync + 'static {
     const RUNS_TIMERS: bool = false;
     /// There is only one cell: the flow hash is ignored.
     const SINGLE: bool = false;
-    /// The thread that owns the cell polls, and calls. While it waits for an answer, it reads the messages to its own cells ([`owned_cells`]).
+    /// The thread that owns the cell polls, and calls.
     const POLLED: bool = false;
+    /// While the thread that owns the cell waits for an answer, it reads the messages to its own cells ([`owned_cells`]).
+    const READS_MAIL: bool = Self::POLLED;
 
     /// A thread in a cell could enter another one, or would wait for ever for its own: calls by handlers are looked for and
     /// refused. Otherwise [`Exclusion::enter`] refuses them.
@@ -350,12 +352,12 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
         while let Err(back) = cells[index].send(hub, message, true) {
             message = back;
             // The owner may be waiting for room in a queue of the calling thread's.
-            if !(E::POLLED && owned_cells::read_mail()) {
+            if !(E::READS_MAIL && owned_cells::read_mail()) {
                 P::yield_now();
             }
         }
         cells[index].assist(hub);
-        if E::POLLED { owned_cells::answer_of(&slot) } else { slot.wait() }
+        if E::READS_MAIL { owned_cells::answer_of(&slot) } else { slot.wait() }
     }
 }
 

@@ -12,24 +12,25 @@
 //! for messages, and a caller that waits for its answer, give up their processor some times before they sleep, so that
 //! under load neither sleeps.
 //!
+//! A thread that waits for another owner's answer, in a user's code, runs the messages to its own cell meanwhile ([`rounds`]).
+//!
 //! With the fault `+async-wildcard` an arrival passes a new listener's replica in the queue ([`async_wildcard`](super::async_wildcard)).
 
-use std::collections::VecDeque;
+mod rounds;
+
 use std::sync::Arc;
 
 use observe::Time;
 use sync::{Atomic, Ordering, Platform, ThreadOwned, Writers};
 
+use self::rounds::OwnerState;
 use super::RunningArchitecture;
-use super::async_wildcard::let_an_arrival_pass;
 use super::cells::{Cells, Exclusion, Hub};
 use super::declaration::{Declaration, NamedFault, Properties, TableRow, Variant};
 use super::lwkt;
 use super::mailbox::Mailbox;
 use super::select::ThreadConfig;
-use crate::connections::Upkeep;
-use crate::deferred::{DeferredEffects, OwedEffects};
-use crate::handoff::{CellMessage, PendingReply};
+use crate::handoff::{CellMessage, Interrupt, OwnerWait};
 use crate::place::{Cell, Contents};
 use crate::shared::Shared;
 use crate::socket::HandlersRun;
@@ -145,8 +146,10 @@ impl Owners {
 
 /// One protocol thread's cell and the way to it.
 struct OwnerThread<P: Platform> {
-    cell: ThreadOwned<Cell<P>, P>,
+    owned: ThreadOwned<OwnerState<P>, P>,
     mailbox: Mailbox<P>,
+    /// Where the owner waits for another owner's answer.
+    wait: OwnerWait<P>,
     deadline: P::AtomicU64,
     stop: P::AtomicBool,
     /// See [`Owners`].
@@ -175,96 +178,51 @@ pub(super) fn cells<P: Platform>(
 ) -> Cells<P, impl Exclusion<P> + use<P>> {
     let slab = contents.slab.clone();
     Cells::new(shared, cpus, own_threads, contents, |_| OwnerThread {
-        cell: ThreadOwned::new(Cell::new(shared, &slab, Writers::Many)),
+        owned: ThreadOwned::new(OwnerState::new(Cell::new(shared, &slab, Writers::Many))),
         mailbox: match queue {
             QueueKind::Mutex => Mailbox::list(shared.lock_kind_between_threads()),
             QueueKind::Ring | QueueKind::Core => Mailbox::ring(),
         },
+        wait: OwnerWait::default(),
         deadline: P::AtomicU64::new(u64::MAX),
         stop: P::AtomicBool::new(false),
         async_wildcard,
     })
 }
 
-impl<P: Platform> OwnerThread<P> {
-    /// Runs queued messages and due timers; the calling thread owns the cell. False: there were none.
-    fn round(&self, hub: &Hub<P>, now: Time, batch: &mut VecDeque<CellMessage<P>>) -> bool {
-        if batch.is_empty() {
-            self.mailbox.take(batch, ROUND);
-        }
-        let mut taken = self.mailbox.taken();
-        loop {
-            let mut owed = OwedEffects::new(hub.shared.links());
-            let answer =
-                self.cell.with(|cell| self.run_until_answer(cell, now, batch, &mut taken.count, &mut owed.deferred));
-            debug_assert!(answer.is_ok(), "only the owner runs its rounds");
-            drop(owed);
-            match answer.ok().flatten() {
-                Some(answer) => answer.give(),
-                None => return taken.count != 0,
-            }
-        }
-    }
-
-    /// Runs messages up to the first that a caller waits for, or all of them and then due timers. The cell is released,
-    /// and the effects are performed, before that caller is answered: it may call at once, on this thread too.
-    fn run_until_answer(
-        &self,
-        cell: &mut Cell<P>,
-        now: Time,
-        batch: &mut VecDeque<CellMessage<P>>,
-        count: &mut usize,
-        deferred: &mut DeferredEffects<P>,
-    ) -> Option<PendingReply<P>> {
-        while let Some(mut message) = batch.pop_front() {
-            if self.async_wildcard {
-                let_an_arrival_pass(&mut message, batch);
-            }
-            *count += 1;
-            sync::walk::note(file!(), "the protocol thread takes the message");
-            let answer = message.run(cell, now, deferred);
-            if answer.is_some() {
-                cell.serve_channels(now, deferred);
-                return answer;
-            }
-        }
-        cell.serve_channels(now, deferred);
-        // Compares with the bound that drivers read: after a cancelled timer it is too early until timers run.
-        if cell.deadline_nanos() <= now.as_nanos() {
-            cell.timers(now, deferred);
-        }
-        self.deadline.store(cell.deadline_nanos(), Ordering::Relaxed);
-        None
-    }
-}
-
 impl<P: Platform> Exclusion<P> for OwnerThread<P> {
     const THREAD: &'static str = "heddle-pt";
     const RUNS_TIMERS: bool = true;
     const CHANNELS: bool = true;
+    const READS_MAIL: bool = true;
 
     #[inline]
     fn enter<R>(&self, _: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
-        let mut cell = self.cell.borrow_mine()?;
-        let result = f(&mut cell);
-        self.deadline.store(cell.deadline_nanos(), Ordering::Relaxed);
+        let mut owned = self.owned.borrow_mine()?;
+        let result = f(&mut owned.cell);
+        self.deadline.store(owned.cell.deadline_nanos(), Ordering::Relaxed);
         Some(result)
     }
 
     fn seize<R>(&self, _: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
-        let result = self.cell.with(|cell| {
+        let result = self.owned.with(|OwnerState { cell, .. }| {
             let result = f(cell);
             self.deadline.store(cell.deadline_nanos(), Ordering::Relaxed);
             result
         });
         let result = result.ok()?;
         // For the thread that will own it.
-        let _ = self.cell.release();
+        let _ = self.owned.release();
         Some(result)
     }
 
     fn withdraw(&self) -> Vec<CellMessage<P>> {
-        self.mailbox.withdraw()
+        // Those that a panic has left.
+        let taken = self.owned.with(|owned| std::mem::take(&mut owned.batch));
+        let _ = self.owned.release();
+        let mut messages: Vec<_> = taken.into_iter().flatten().collect();
+        messages.append(&mut self.mailbox.withdraw());
+        messages
     }
 
     fn takes_arrivals(&self) -> bool {
@@ -272,17 +230,30 @@ impl<P: Platform> Exclusion<P> for OwnerThread<P> {
     }
 
     fn is_mine(&self) -> bool {
-        self.cell.owner() == Some(P::thread_index())
+        self.owned.owner() == Some(P::thread_index())
     }
 
     #[inline]
     fn send(&self, _: &Hub<P>, message: CellMessage<P>, announce: bool) -> Result<(), CellMessage<P>> {
         sync::walk::note(file!(), "sends a message to the protocol thread that owns the flow");
-        self.mailbox.send(message, announce)
+        self.mailbox.send(message, announce)?;
+        if announce {
+            self.wait.interrupt();
+        }
+        Ok(())
     }
 
     fn announce(&self, _: &Hub<P>) {
         self.mailbox.announce();
+        self.wait.interrupt();
+    }
+
+    fn wait_at(&self, slot: Option<Arc<dyn Interrupt>>) -> Option<Arc<dyn Interrupt>> {
+        self.wait.set(slot)
+    }
+
+    fn read_mail(&self, hub: &Hub<P>) -> bool {
+        self.round(hub, hub.shared.clock().now())
     }
 
     fn replicates_without_waiting(&self) -> bool {
@@ -290,10 +261,13 @@ impl<P: Platform> Exclusion<P> for OwnerThread<P> {
     }
 
     fn assist(&self, hub: &Hub<P>) {
-        if !hub.own_threads && self.cell.bind_here().is_ok() {
-            // Only this cell: another may be in the middle of a round, further up this thread's stack.
-            let mut batch = VecDeque::new();
-            while self.round(hub, hub.shared.clock().now(), &mut batch) {}
+        if hub.own_threads {
+            P::fence(Ordering::SeqCst);
+            if self.stop.load(Ordering::Relaxed) {
+                self.run_after_the_end(hub);
+            }
+        } else if self.own(hub) {
+            while self.round(hub, hub.shared.clock().now()) {}
         }
     }
 
@@ -302,7 +276,7 @@ impl<P: Platform> Exclusion<P> for OwnerThread<P> {
     }
 
     fn tick(&self, hub: &Hub<P>, now: Time) -> bool {
-        self.cell.bind_here().is_ok() && self.round(hub, now, &mut VecDeque::new())
+        self.own(hub) && self.round(hub, now)
     }
 
     fn is_quiescent(&self) -> bool {
@@ -312,19 +286,18 @@ impl<P: Platform> Exclusion<P> for OwnerThread<P> {
     fn retire(&self, hub: &Hub<P>) {
         if !hub.own_threads {
             // Refused where the calling thread does not do this owner's work.
-            let _ = self.cell.release();
+            let _ = self.owned.release();
         }
     }
 
     /// The loop of a protocol thread: messages in order, then timers, then sleep.
     fn serve(&self, hub: &Hub<P>) {
-        let bound = self.cell.bind_here();
-        debug_assert!(bound.is_ok(), "a protocol thread's cell is its own");
-        let mut batch = VecDeque::new();
+        let owns = self.own(hub);
+        debug_assert!(owns, "a protocol thread's cell is its own");
         let shared = &hub.shared;
-        // It runs the messages that it has taken.
-        while !self.stop.load(Ordering::Acquire) || !batch.is_empty() {
-            let round = shared.failures.survive(&shared.counters, || self.round(hub, shared.clock().now(), &mut batch));
+        let has_more = || self.owned.borrow_mine().is_some_and(|owned| owned.has_more());
+        while !self.stop.load(Ordering::Acquire) || has_more() {
+            let round = shared.failures.survive(&shared.counters, || self.round(hub, shared.clock().now()));
             // The messages left in the batch after a panic run in the next round.
             if round == Some(false) {
                 let deadline = self.deadline();
@@ -332,7 +305,8 @@ impl<P: Platform> Exclusion<P> for OwnerThread<P> {
                 self.mailbox.wait(&self.stop, nap);
             }
         }
-        let _ = self.cell.release();
+        let _ = self.owned.release();
+        shared.failures.survive(&shared.counters, || self.run_after_the_end(hub));
     }
 
     fn stop(&self) {

@@ -287,9 +287,9 @@ impl<P: Platform> Exclusion<P> for Squeue<P> {
         is_run
     }
 
-    /// The worker may be the thread that tells users, and perhaps it is the calling one.
+    /// The worker may have ended, or be the thread that tells users, and perhaps it is the calling one.
     fn assist(&self, hub: &Hub<P>) {
-        if !hub.own_threads || self.queue.lock().tells {
+        if !hub.own_threads || self.queue.lock().tells || self.stop.load(Ordering::Acquire) {
             self.drain(hub, hub.shared.clock().now());
         }
     }
@@ -318,6 +318,7 @@ impl<P: Platform> Exclusion<P> for Squeue<P> {
             failures.survive(counters, || self.drain(hub, hub.shared.clock().now()));
             self.worker.park(None);
         }
+        hub.shared.failures.survive(&hub.shared.counters, || self.drain_after_the_end(hub));
     }
 
     fn stop(&self) {

@@ -98,11 +98,28 @@ fn call_on_the_owners_thread(arch: Architecture) {
     holds(move || owners::call_on_the_owners_thread::<Checked>(arch));
 }
 
-/// Not under `connp-t` and `conn-thread`: there two protocol threads whose users call each other wait for ever.
-#[every_arch(except(connp_l_128, connp_l_1024, connp_t, connp_t_spsc, conn_thread_2))]
+#[every_arch(except(connp_l_128, connp_l_1024))]
 fn notified_users_call_each_other(arch: Architecture) {
     holds(move || owners::notified_users_call_each_other::<Checked>(arch, 2));
     holds(move || owners::notified_users_call_each_other::<Checked>(arch, 1));
+}
+
+#[every_arch(only(conn_thread_2, connp_t, connp_t_spsc))]
+fn an_owner_that_waits_is_called(arch: Architecture) {
+    holds(move || owners::an_owner_that_waits_is_called::<Checked>(arch));
+}
+
+#[every_arch(only(
+    conn_thread_2,
+    connp_t,
+    connp_t_spsc,
+    squeue_fill,
+    squeue_nodrain,
+    squeue_process,
+    squeue_process_poll
+))]
+fn users_are_told_one_thing_at_a_time(arch: Architecture) {
+    holds(move || owners::users_are_told_one_thing_at_a_time::<Checked>(arch));
 }
 
 #[every_arch(only(squeue_fill))]
@@ -110,10 +127,11 @@ fn users_are_told_in_order(arch: Architecture) {
     holds(move || owners::users_are_told_in_order::<Checked>(arch));
 }
 
-#[every_arch(only(squeue_fill, squeue_nodrain, squeue_process, squeue_process_poll))]
+#[every_arch(except(connp_l_128, connp_l_1024))]
 fn users_are_told_although_it_is_switched(arch: Architecture) {
     let to = Architecture::named("giant");
-    holds(move || owners::users_are_told_although_it_is_switched::<Checked>(arch, to));
+    holds(move || owners::users_are_told_although_it_is_switched::<Checked>(arch, to, 2));
+    holds(move || owners::users_are_told_although_it_is_switched::<Checked>(arch, to, 1));
 }
 
 #[every_arch(except(connp_l_128, connp_l_1024))]

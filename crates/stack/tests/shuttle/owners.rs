@@ -21,6 +21,9 @@ use super::models::{PORT, Running, accept, segment};
 /// Cells, where there is one for each processor.
 const CELLS: usize = 2;
 
+/// Turns that a thread lets others have before its call, so that the call comes late in many schedules.
+const TURNS: usize = 150;
+
 /// Ports of peers from `from` on, one for each cell.
 fn ports<P: Platform>(stack: &Stack<P>, to: u16, from: u16) -> [u16; CELLS] {
     let cell = |port: u16| stack.flow((STACK, to).into(), (PEER, port).into()).index(CELLS);
@@ -77,17 +80,29 @@ pub fn call_on_the_owners_thread<P: Platform>(arch: Architecture) {
     running.end();
 }
 
-/// The connections that users were told of, in order, and a thread that waits for them.
-struct Told<P: Platform>(Lock<Vec<usize>, P>, Condvar<P>);
+/// What users were told, and a thread that waits for it.
+struct Told<P: Platform> {
+    /// The connections whose users were told of data, in order, when their calls were done.
+    connections: Lock<Vec<usize>, P>,
+    grew: Condvar<P>,
+    /// A user was told something while it was told something else.
+    at_once: AtomicBool,
+}
 
 impl<P: Platform> Told<P> {
     fn new() -> Arc<Self> {
-        Arc::new(Told(Lock::new(LockKind::Blocking, LockClass::Control, Vec::new()), Condvar::new()))
+        let connections = Lock::new(LockKind::Blocking, LockClass::Control, Vec::new());
+        Arc::new(Told { connections, grew: Condvar::new(), at_once: AtomicBool::new(false) })
     }
 
-    /// Sleeps until the users of all connections have been told, and their calls are done.
-    fn all(&self) -> Vec<usize> {
-        self.1.wait_while(self.0.lock(), |told| told.len() < CELLS).clone()
+    fn tell(&self, index: usize) {
+        self.connections.lock().push(index);
+        self.grew.notify_one();
+    }
+
+    /// Sleeps until the users of this many connections have been told, and their calls are done.
+    fn wait_for(&self, count: usize) -> Vec<usize> {
+        self.grew.wait_while(self.connections.lock(), |told| told.len() < count).clone()
     }
 }
 
@@ -98,16 +113,31 @@ struct Writes<P: Platform> {
     to: Target,
     first: AtomicBool,
     told: Arc<Told<P>>,
+    /// A thread is in the notification.
+    is_told: AtomicBool,
+    /// Turns that it lets other threads have before it writes.
+    turns: usize,
+}
+
+impl<P: Platform> Writes<P> {
+    fn is_readable(&self, raised: Readiness) {
+        if raised.contains(Readiness::READABLE) && self.first.swap(false, Ordering::Relaxed) {
+            (0..self.turns).for_each(|_| P::yield_now());
+            let reply = self.stack.call(&self.to, send(b"told"));
+            assert!(matches!(reply, Reply::Sent(Ok(_))), "the connection takes text");
+            self.told.tell(self.index);
+        }
+    }
 }
 
 impl<P: Platform> Watch for Writes<P> {
     fn ready(&self, raised: Readiness, _level: Readiness) {
-        if raised.contains(Readiness::READABLE) && self.first.swap(false, Ordering::Relaxed) {
-            let reply = self.stack.call(&self.to, send(b"told"));
-            assert!(matches!(reply, Reply::Sent(Ok(_))), "the connection takes text");
-            self.told.0.lock().push(self.index);
-            self.told.1.notify_one();
+        if self.is_told.swap(true, Ordering::Relaxed) {
+            self.told.at_once.store(true, Ordering::Relaxed);
+            return self.is_readable(raised);
         }
+        self.is_readable(raised);
+        self.is_told.store(false, Ordering::Relaxed);
     }
 }
 
@@ -118,26 +148,37 @@ struct Couple<P: Platform> {
     sockets: [Arc<TcpSocket<P>>; CELLS],
     /// Text for each.
     frames: [Vec<u8>; CELLS],
+    /// The end of each stream, after the text.
+    ends: [Vec<u8>; CELLS],
     told: Arc<Told<P>>,
 }
 
 impl<P: Platform> Couple<P> {
     /// In this many cells.
     fn start(arch: Architecture, cells: usize) -> Self {
+        Self::with_turns(arch, cells, 0)
+    }
+
+    /// The users let other threads have this many turns before they write.
+    fn with_turns(arch: Architecture, cells: usize, turns: usize) -> Self {
         let (mut running, listener) = Running::<P>::start_on(arch, cells);
         let (told, ports) = (Told::new(), ports(&running.stack, PORT, 2000));
         let both = ports.map(|port| {
             let next = running.peer.connect(port).expect("the listener is open");
             running.peer.put(segment(port, next, b""));
-            (accept(&listener), segment(port, next, b"data").frame())
+            let text = segment(port, next, b"data");
+            let end = Segment { seq: text.seq.wrapping_add(4), ..segment(port, next, b"").and(TcpFlags::FIN) };
+            (accept(&listener), text.frame(), end.frame())
         });
         let sockets = [0, 1].map(|index| both[index].0.clone());
         for [index, other] in [[0, 1], [1, 0]] {
             let (stack, to, told) = (running.stack.clone(), sockets[other].target(), told.clone());
-            let watch = Writes { index, stack, to, first: AtomicBool::new(true), told };
+            let (first, is_told) = (AtomicBool::new(true), AtomicBool::new(false));
+            let watch = Writes { index, stack, to, first, told, is_told, turns };
             sockets[index].ready.watch(Arc::new(watch));
         }
-        Couple { running, listener, sockets, frames: both.map(|(_, frame)| frame), told }
+        let (frames, ends) = (both.clone().map(|(_, text, _)| text), both.map(|(.., end)| end));
+        Couple { running, listener, sockets, frames, ends, told }
     }
 
     /// A thread that makes this call of a connection.
@@ -164,7 +205,53 @@ pub fn notified_users_call_each_other<P: Platform>(arch: Architecture, cells: us
     let callers = [0, 1].map(|index| couple.caller(index, || send(b"text")));
     couple.running.peer.put_all(&couple.frames.clone());
     callers.into_iter().for_each(|caller| P::join(caller).expect("the caller ends well"));
-    couple.told.all();
+    couple.told.wait_for(CELLS);
+    couple.end();
+}
+
+/// Where the thread that tells users has no cell meanwhile, or leaves what it owes them to the end, a user is not told
+/// something in the middle of something else: neither by another thread nor while its own call waits. So what a
+/// thread has on its stack has a bound, however much arrives.
+pub fn users_are_told_one_thing_at_a_time<P: Platform>(arch: Architecture) {
+    let mut couple = Couple::<P>::start(arch, CELLS);
+    couple.running.peer.put_all(&couple.frames.clone());
+    couple.running.peer.put_all(&couple.ends.clone());
+    couple.told.wait_for(CELLS);
+    assert!(!couple.told.at_once.load(Ordering::Relaxed), "a user is told something while it is told something else");
+    couple.end();
+}
+
+/// Notified of a connection's data for the first time, waits until a thread has made its call.
+struct Awaits<P: Platform> {
+    first: AtomicBool,
+    called: Arc<Told<P>>,
+    told: Arc<Told<P>>,
+}
+
+impl<P: Platform> Watch for Awaits<P> {
+    fn ready(&self, raised: Readiness, _level: Readiness) {
+        if raised.contains(Readiness::READABLE) && self.first.swap(false, Ordering::Relaxed) {
+            self.called.wait_for(1);
+            self.told.tell(1);
+        }
+    }
+}
+
+/// While an owner waits for another one, it does what threads ask of its own cell, however late they ask: the other
+/// owner's user may be waiting for such a thread.
+pub fn an_owner_that_waits_is_called<P: Platform>(arch: Architecture) {
+    let mut couple = Couple::<P>::start(arch, CELLS);
+    let (called, first, told) = (Told::new(), AtomicBool::new(true), couple.told.clone());
+    couple.sockets[1].ready.watch(Arc::new(Awaits { first, called: called.clone(), told }));
+    let (stack, target) = (couple.running.stack.clone(), couple.sockets[0].target());
+    let caller = P::spawn("caller", None, ThreadClass::Application, move || {
+        (0..TURNS).for_each(|_| P::yield_now());
+        drop(stack.call(&target, send(b"text")));
+        called.tell(0);
+    });
+    couple.running.peer.put_all(&couple.frames.clone());
+    P::join(caller).expect("the caller ends well");
+    couple.told.wait_for(CELLS);
     couple.end();
 }
 
@@ -175,16 +262,17 @@ pub fn users_are_told_in_order<P: Platform>(arch: Architecture) {
     let frames = couple.frames.clone();
     frames.iter().for_each(|frame| couple.running.peer.put_all(std::slice::from_ref(frame)));
     callers.into_iter().for_each(|caller| P::join(caller).expect("the caller ends well"));
-    assert_eq!(couple.told.all(), [0, 1], "users are told out of order");
+    assert_eq!(couple.told.wait_for(CELLS), [0, 1], "users are told out of order");
     couple.end();
 }
 
-/// The stack is switched while users are told and call it: no notification is lost.
-pub fn users_are_told_although_it_is_switched<P: Platform>(from: Architecture, to: Architecture) {
-    let mut couple = Couple::<P>::start(from, 1);
+/// The stack is switched while the users of connections in one cell or two are told and call it: no notification is lost.
+pub fn users_are_told_although_it_is_switched<P: Platform>(from: Architecture, to: Architecture, cells: usize) {
+    // The threads of the architecture may have been stopped by then.
+    let mut couple = Couple::<P>::with_turns(from, cells, 4 * TURNS);
     couple.running.peer.put_all(&couple.frames.clone());
     couple.running.stack.set_architecture(to).expect("it switches");
-    couple.told.all();
+    couple.told.wait_for(CELLS);
     couple.end();
 }
 

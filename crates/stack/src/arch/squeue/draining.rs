@@ -10,14 +10,14 @@
 //! would fill the stack while events arrive. A thread tells what the list had when it began, and leaves the rest to the worker.
 //!
 //! What may never happen: a thread that waits for a call with the flag of a shard; something owed to a user that no thread
-//! tells; a call that waits in the queue of a free shard while its worker tells users (the caller drains the queue itself,
-//! [`Exclusion::assist`](crate::arch::cells::Exclusion::assist)).
+//! tells; a call that waits in the queue of a free shard while its worker tells users, or after it has ended (the caller drains
+//! the queue itself, [`Exclusion::assist`](crate::arch::cells::Exclusion::assist)).
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use observe::Time;
-use sync::{Guard, Platform, model_is_over};
+use sync::{Atomic, Guard, Ordering, Platform, model_is_over};
 
 use super::event_queue::EventQueue;
 use super::{Mode, Squeue};
@@ -105,10 +105,19 @@ impl<P: Platform> Squeue<P> {
     pub(super) fn release(&self, hub: &Hub<P>) {
         let queue = self.queue.lock();
         if queue.events.is_empty() || self.mode != Mode::Process {
-            return self.give_up(queue);
+            self.give_up(queue);
+            return self.drain_after_the_end(hub);
         }
         drop(queue);
         self.drain_some(hub);
+    }
+
+    /// If the worker has been stopped, or is the calling thread and ends, drains the queue in its place: the worker of another
+    /// shard may wait for a call that is in the queue, and could not end otherwise.
+    pub(super) fn drain_after_the_end(&self, hub: &Hub<P>) {
+        if self.stop.load(Ordering::Acquire) {
+            self.drain(hub, hub.shared.clock().now());
+        }
     }
 
     /// Drains the queue, up to the bound, and releases the flag.
@@ -119,6 +128,7 @@ impl<P: Platform> Squeue<P> {
     pub(super) fn drain_some(&self, hub: &Hub<P>) {
         let owed = hub.shared.failures.survive(&hub.shared.counters, || self.drain_to_the_bound(hub));
         self.tell_users(hub, owed.flatten());
+        self.drain_after_the_end(hub);
     }
 
     fn drain_to_the_bound(&self, hub: &Hub<P>) -> Option<Upcalls<P>> {
