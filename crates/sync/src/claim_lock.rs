@@ -102,7 +102,8 @@ impl<T, P: Platform> ClaimLock<T, P> {
     ///
     /// # Panics
     /// As [`Lock::lock`].
-    #[inline]
+    // Inlined, or the result would be stored in pieces and loaded at once, which waits.
+    #[inline(always)]
     pub fn enter(&self) -> Result<ClaimGuard<'_, T, P>, Claimed> {
         let by_lock = match self.claimant.load(Relaxed) {
             NO_THREAD => {

@@ -34,7 +34,7 @@ impl<T> Fifo<T> {
     }
 
     /// Append `item`. True if heap memory was allocated, which [`Fifo::shrink`] must free later.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, item: T) -> bool {
         if self.first.is_none() {
             self.first = Some(item);

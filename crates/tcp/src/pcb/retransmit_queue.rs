@@ -61,7 +61,17 @@ impl RetransmitQueue {
             return Appended::NOTHING;
         }
         let memory = of_chunk(&chunk);
-        Appended { memory, spilled: self.chunks.push(chunk) }
+        // By kind: each has fields of its own that are moved, where a chunk as a whole would be stored in pieces and loaded at once.
+        let spilled = match chunk {
+            Chunk::Pooled(buffer) => self.chunks.push(Chunk::Pooled(buffer)),
+            chunk => self.push_unpooled(chunk),
+        };
+        Appended { memory, spilled }
+    }
+
+    #[inline(never)]
+    fn push_unpooled(&mut self, chunk: Chunk) -> bool {
+        self.chunks.push(chunk)
     }
 
     /// Drop the first `bytes`: they are acknowledged. Returns the bytes of memory freed.

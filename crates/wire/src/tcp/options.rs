@@ -197,18 +197,23 @@ impl fmt::Debug for SackBlocks {
 }
 
 /// The options of a segment. If one appears twice, the last counts.
+///
+/// In this order in memory: of a segment with timestamps alone, all that is before the blocks is written, and then the
+/// blocks become zero where they stay. Behind a field that is written in part they would be copied there, by loads that
+/// wait for several stores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(C)]
 pub struct Options {
+    /// Timestamps.
+    pub timestamps: Option<Timestamps>,
+    /// Selective acknowledgements.
+    pub sack: SackBlocks,
     /// Largest segment the sender can receive, in bytes of data, never zero when parsed. Valid on a SYN only.
     pub mss: Option<u16>,
     /// Shift of the sender's window, 0 to 14; larger ones are parsed as 14 (RFC 7323 section 2.3). Valid on a SYN only.
     pub window_scale: Option<u8>,
     /// The sender can use selective acknowledgements. Valid on a SYN only.
     pub sack_permitted: bool,
-    /// Timestamps.
-    pub timestamps: Option<Timestamps>,
-    /// Selective acknowledgements.
-    pub sack: SackBlocks,
 }
 
 /// The stack whose option order is used. All orders have the same length.
