@@ -23,6 +23,7 @@ declare! {
         FramesIn "Frames taken from a device."
         FramesOut "Frames given to a device."
         RxBatches "Non-empty batches taken from a receive queue."
+        ConnectionsPrefetched "Connections for which a receive thread asked the processor before the segments of a batch were processed."
         ChecksumsVerified "Transport checksums computed over received packets."
         ChecksumsOffloaded "Transport checksums that a device verified, or that were left to a device."
 

@@ -160,6 +160,12 @@ impl Vector {
         self.frames.len()
     }
 
+    /// The hashes of the frames' flows, where the device has computed them.
+    #[inline]
+    pub fn flow_hashes(&self) -> impl Iterator<Item = u32> {
+        self.frames.iter().filter_map(|frame| frame.meta().flow_hash)
+    }
+
     /// Whether no frame is in it.
     #[inline]
     pub fn is_empty(&self) -> bool {

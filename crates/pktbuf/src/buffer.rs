@@ -34,6 +34,14 @@ pub struct PktBuf {
 #[derive(Clone, Copy)]
 pub(crate) struct PacketBounds(u64);
 
+impl PktBuf {
+    /// Asks the processor for the header of the block, which is read and written when the buffer is dropped.
+    #[inline(always)]
+    pub fn prefetch_header(&self) {
+        sync::prefetch(self.block.header());
+    }
+}
+
 impl PacketBounds {
     #[inline]
     pub(crate) const fn new(start: u32, end: u32) -> PacketBounds {

@@ -91,6 +91,13 @@ pub trait RunningArchitecture<P: Platform>: Send + Sync {
         false
     }
 
+    /// The calling receive thread is about to post segments of these flows, in this order: an architecture that can use
+    /// their connections without waiting may ask the processor for them. A batch that has no such segments is announced
+    /// as well. Returns the number of connections that were asked for.
+    fn expect(&self, _flow_hashes: &mut dyn Iterator<Item = u32>) -> usize {
+        0
+    }
+
     /// Where the receive thread of this driver puts the frames that it receives, for threads of the architecture's own. `None`:
     /// receive threads process them, and post the events.
     fn frame_input(&self, _driver: usize) -> Option<Arc<FrameInput<P>>> {

@@ -48,6 +48,8 @@ use sleep::Idle;
 
 /// The most frames that a driver takes before it runs expired timers: twice the default size of a queue.
 const MOST_FRAMES: usize = 16 * path::VECTOR_LEN;
+/// Frames of a batch from which it is worth asking for their connections at once.
+const WORTH_EXPECTING: u64 = 4;
 /// The most batches of a turn that takes all that there is: more than a queue holds. Frames may arrive as fast as they are
 /// taken, and a thread that switches the architecture waits for the end of the turn.
 const MOST_DRAINED: usize = 64;
@@ -382,6 +384,10 @@ impl<P: Platform> Driver<P> {
             } else if let Some(interface) = interface {
                 let mut left = vector.len() as u64;
                 self.unserved = left;
+                if left >= WORTH_EXPECTING {
+                    let asked_for = self.active.expect(&mut vector.flow_hashes());
+                    self.counters.add(Counter::ConnectionsPrefetched, asked_for as u64);
+                }
                 for frame in vector.drain() {
                     let followed = frame.followed;
                     self.ingress(interface, frame.ingress(framing), now, deferred);

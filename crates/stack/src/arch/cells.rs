@@ -17,6 +17,7 @@
 //! What may never happen: a caller sleeps for an answer although it is the thread that must do the cell's work.
 
 use std::any::Any;
+use std::iter;
 use std::sync::{Arc, Weak};
 
 use observe::{Counters, DropReason, Time};
@@ -74,6 +75,9 @@ pub trait Exclusion<P: Platform>: Send + Sync + 'static {
 
     /// See [`RunningArchitecture::takes_runs`].
     const RUNS: bool = false;
+
+    /// See [`RunningArchitecture::expect`]: a thread that posts uses the cell without a lock.
+    const EXPECTS: bool = false;
 
     /// Its threads serve channels ([`crate::socket::channel`]).
     const CHANNELS: bool = false;
@@ -441,6 +445,19 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
 
     fn takes_runs(&self) -> bool {
         E::RUNS
+    }
+
+    fn expect(&self, flow_hashes: &mut dyn Iterator<Item = u32>) -> usize {
+        if E::EXPECTS
+            && let Some(first) = flow_hashes.next()
+        {
+            let cell = &self.inner.cells[self.index(|| first)];
+            if cell.is_mine() {
+                let all = &mut iter::once(first).chain(flow_hashes);
+                return cell.look(&self.inner.hub, |cell| cell.expect(all)).unwrap_or_default();
+            }
+        }
+        0
     }
 
     fn polls_rings(&self) -> bool {

@@ -367,6 +367,7 @@ impl<P: Platform, D: Domain<P>> Drop for Visit<'_, P, D> {
 impl<P: Platform, D: Domain<P>> Exclusion<P> for PolledCell<P, D> {
     const SINGLE: bool = D::WHOLE;
     const POLLED: bool = true;
+    const EXPECTS: bool = !D::SHARED;
     const RUNS: bool = !D::SHARED;
     const NESTS: bool = !D::WHOLE;
 

@@ -101,6 +101,21 @@ impl<P: Platform> OwnedTable<P> {
         index.find(tuple, flow_hash, |slot| owner.locate(slot).is_some_and(|found| found.flow.tuple == *tuple))
     }
 
+    /// Segments of these flows are about to arrive: asks the processor for what they will touch. In three passes, so that
+    /// it waits for none of the lines that lead to the next. Returns the number of connections that these may be.
+    pub(super) fn prefetch(&self, flow_hashes: &[u32]) -> usize {
+        let OwnedTable { owner, index, .. } = self;
+        flow_hashes.iter().for_each(|hash| index.prefetch(*hash));
+        let slots = || flow_hashes.iter().flat_map(|hash| index.candidates(*hash));
+        slots().for_each(|slot| owner.prefetch(slot, Connections::<P>::ENTRY / 64));
+        let connections = slots().filter_map(|slot| owner.get(slot));
+        let ask = |connection: &Connection<P>| {
+            connection.socket.ready.prefetch();
+            connection.pcb.prefetch_unacknowledged();
+        };
+        connections.map(ask).count()
+    }
+
     /// The connection in `slot`.
     #[inline(always)]
     pub(super) fn at(&mut self, slot: u32) -> Option<&mut Connection<P>> {

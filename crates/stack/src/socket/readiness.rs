@@ -206,6 +206,12 @@ impl<P: Platform> ReadyState<P> {
         }
     }
 
+    /// Asks the processor for the fields that an edge reads.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self) {
+        sync::prefetch(&self.word);
+    }
+
     /// Sets `bits` and returns the receiver to notify once no guard is held. Phase *inside*: with [`Writers::One`] no
     /// other thread uses the connection or its cell.
     #[inline]

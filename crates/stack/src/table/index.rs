@@ -41,13 +41,17 @@ const NONE: u32 = u32::MAX;
 /// Places of the cache for each slot; a place is four bytes. With eight, one slot in forty shares its bucket with two
 /// others; with four it was one in eleven.
 const RECENT_PER_SLOT: usize = 8;
-/// Places at most: 64 KiB.
-const RECENT_MOST: usize = 1 << 14;
+/// Places at most: 512 KiB.
+const RECENT_MOST: usize = 1 << 17;
+/// Bits of a place that hold part of the flow hash; the others hold the slot.
+const TAG_BITS: u32 = 8;
 
 /// An index for fewer entries than this is as small as it may become.
 const LEAST_CAPACITY: usize = 8;
 
-/// Slots by the device's hash. Each bucket has two entries, the later first. (McKenney and Dove 1992 analyse when the
+/// Slots by the device's hash. Each bucket has two entries, the later first. With a slot is stored a tag, the high bits of
+/// the hash, so that a look-up touches no connection of another flow, which it would have to wait for. A slot too
+/// large to leave room for the tag is not stored. (McKenney and Dove 1992 analyse when the
 /// one-behind cache of 4.3BSD pays; with entries for each connection it nearly always does.)
 struct Recent {
     places: Vec<[u32; 2]>,
@@ -60,22 +64,40 @@ impl Recent {
         (flow_hash.wrapping_mul(0x9e37_79b9) >> 16) as usize & self.places.len().wrapping_sub(1)
     }
 
+    /// What a place of this slot holds; [`NONE`] if the slot is too large.
     #[inline]
-    fn get(&self, flow_hash: u32) -> [u32; 2] {
-        self.places.get(self.index(flow_hash)).copied().unwrap_or([NONE; 2])
+    fn place(flow_hash: u32, slot: u32) -> u32 {
+        if slot < NONE >> TAG_BITS { slot << TAG_BITS | flow_hash >> (32 - TAG_BITS) } else { NONE }
+    }
+
+    /// The slots with the tag of this hash, the later first. An empty place may look like the slot that is never stored.
+    #[inline(always)]
+    fn get(&self, flow_hash: u32) -> [Option<u32>; 2] {
+        let places = self.places.get(self.index(flow_hash)).copied().unwrap_or([NONE; 2]);
+        let tag = flow_hash >> (32 - TAG_BITS);
+        places.map(|place| (place ^ tag).is_multiple_of(1 << TAG_BITS).then_some(place >> TAG_BITS))
+    }
+
+    /// Asks the processor for the bucket of this hash.
+    #[inline(always)]
+    fn prefetch(&self, flow_hash: u32) {
+        if let Some(places) = self.places.get(self.index(flow_hash)) {
+            sync::prefetch(places);
+        }
     }
 
     fn note(&mut self, flow_hash: u32, slot: u32) {
         let index = self.index(flow_hash);
         if let Some(places) = self.places.get_mut(index) {
-            *places = [slot, places[0]];
+            *places = [Self::place(flow_hash, slot), places[0]];
         }
     }
 
     fn forget(&mut self, flow_hash: u32, slot: u32) {
         let index = self.index(flow_hash);
         if let Some(places) = self.places.get_mut(index) {
-            places.iter_mut().filter(|place| **place == slot).for_each(|place| *place = NONE);
+            let gone = Self::place(flow_hash, slot);
+            places.iter_mut().filter(|place| **place == gone).for_each(|place| *place = NONE);
         }
     }
 
@@ -142,13 +164,19 @@ impl Index {
     #[inline(always)]
     fn recall(&self, flow_hash: u32, mut has: impl FnMut(u32) -> bool) -> Option<u32> {
         let [latest, before] = self.recent.get(flow_hash);
-        if has(latest) {
-            Some(latest)
-        } else if has(before) {
-            Some(before)
-        } else {
-            None
-        }
+        latest.filter(|slot| has(*slot)).or_else(|| before.filter(|slot| has(*slot)))
+    }
+
+    /// Asks the processor for the place where the cache has a slot of this flow hash.
+    #[inline(always)]
+    pub fn prefetch(&self, flow_hash: u32) {
+        self.recent.prefetch(flow_hash);
+    }
+
+    /// The slots that the cache has for this flow hash. Two flows may have the same hash.
+    #[inline(always)]
+    pub fn candidates(&self, flow_hash: u32) -> impl Iterator<Item = u32> {
+        self.recent.get(flow_hash).into_iter().flatten()
     }
 
     #[inline(never)]
@@ -293,6 +321,40 @@ mod tests {
         assert!(tuples.find(1).is_err());
     }
 
+    /// The cache of an index for eight entries.
+    fn recent() -> Recent {
+        let mut recent = Recent { places: Vec::new() };
+        recent.fit(8);
+        recent
+    }
+
+    #[test]
+    fn a_look_up_is_given_no_slot_of_a_flow_with_another_tag() {
+        let mut recent = recent();
+        let hash = 0x1234_5678;
+        // Another tag, and the same place.
+        let others = (1..=u32::from(u8::MAX)).map(|tag| hash ^ tag << 24);
+        let other = others.into_iter().find(|other| recent.index(*other) == recent.index(hash)).expect("one of them");
+        recent.note(hash, 7);
+        recent.note(other, 8);
+        assert_eq!(recent.get(hash), [None, Some(7)]);
+        assert_eq!(recent.get(other), [Some(8), None]);
+        recent.forget(other, 7);
+        assert_eq!(recent.get(hash), [None, Some(7)], "that was another flow's");
+    }
+
+    #[test]
+    fn a_slot_that_leaves_no_room_for_the_tag_is_not_stored() {
+        let mut recent = recent();
+        let (hash, largest) = (0xff00_0001, (1 << 24) - 2);
+        recent.note(hash, largest);
+        assert_eq!(recent.get(hash)[0], Some(largest));
+        for slot in [1 << 24, u32::MAX - 1] {
+            recent.note(hash, slot);
+            assert!(!recent.get(hash).contains(&Some(slot)) && !recent.get(hash).contains(&Some(slot % (1 << 24))));
+        }
+    }
+
     /// Places of the cache, each for one slot.
     fn places(index: &Index) -> usize {
         2 * index.recent.places.len()
@@ -322,12 +384,12 @@ mod tests {
         assert_eq!([tuples.find(1), tuples.find(1001)], [Ok(one), Ok(two)]);
         let _ = tuples.remove(one);
         let known = tuples.index.recent.get(flow_hash(&tuple(1)));
-        assert_eq!((known.contains(&one), known.contains(&two)), (false, true));
+        assert_eq!((known.contains(&Some(one)), known.contains(&Some(two))), (false, true));
         assert_eq!(tuples.recall(1001), Some(two));
     }
 
     #[test]
-    fn the_cache_has_eight_places_for_each_slot_up_to_64_kib() {
+    fn the_cache_has_eight_places_for_each_slot_up_to_512_kib() {
         let mut tuples = Tuples::new();
         assert!(tuples.index.is_empty());
         let grown: Vec<usize> = (0..5)
@@ -339,12 +401,12 @@ mod tests {
             .collect();
         assert_eq!(grown, [8, 16, 32, 32, 64]);
         assert!(!tuples.index.is_empty());
-        (5..4096).for_each(|n| _ = tuples.insert(n));
+        (5..32768).for_each(|n| _ = tuples.insert(n));
         assert_eq!(places(&tuples.index), RECENT_MOST);
-        assert!(tuples.recall(4095).is_some());
-        let _ = tuples.insert(4096);
-        assert!(tuples.recall(4095).is_some(), "the largest cache does not lose what it has when the index grows");
-        (4097..100_000).for_each(|n| _ = tuples.insert(n));
+        assert!(tuples.recall(32767).is_some());
+        let _ = tuples.insert(32768);
+        assert!(tuples.recall(32767).is_some(), "the largest cache does not lose what it has when the index grows");
+        (32769..100_000).for_each(|n| _ = tuples.insert(n));
         // A slot and a control byte for each of 2^17 buckets, and the cache.
         let least = (1 << 17) * 5 + 4 * RECENT_MOST;
         assert!((least..least + 1024).contains(&tuples.index.footprint()), "{} bytes", tuples.index.footprint());

@@ -11,6 +11,7 @@ use super::entry::{DETACHED, FREE, SlabEntry};
 use super::trim::free;
 use super::{Detached, Key, NONE, RUN, Slab};
 use crate::platform::model_is_over;
+use crate::prefetch::prefetch_lines;
 use crate::{Atomic, CellLike, Platform, Real};
 
 /// The permission to use the entries of a [`Slab`] that store its number. Values that it still owns when it is dropped
@@ -133,6 +134,14 @@ impl<T, P: Platform> Owner<T, P> {
     fn owned(&self, index: u32) -> Option<&SlabEntry<T, P>> {
         let entry = self.slab.entry(index)?;
         (entry.owner.load(Ordering::Relaxed) == self.id).then_some(entry)
+    }
+
+    /// Asks the processor for the first `lines` cache lines of the entry with this index, if there is such an entry.
+    #[inline(always)]
+    pub fn prefetch(&self, index: u32, lines: usize) {
+        if let Some(entry) = self.slab.entry(index) {
+            prefetch_lines(ptr::from_ref(entry), lines);
+        }
     }
 
     /// Inserts a value and owns it.

@@ -92,6 +92,12 @@ impl<T> Fifo<T> {
 
     /// The first element.
     #[inline]
+    pub(crate) fn front(&self) -> Option<&T> {
+        self.first.as_ref()
+    }
+
+    /// The first element.
+    #[inline]
     pub(crate) fn front_mut(&mut self) -> Option<&mut T> {
         self.first.as_mut()
     }

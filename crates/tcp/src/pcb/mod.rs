@@ -123,6 +123,12 @@ impl Pcb {
     /// Bytes of a cache line that the storage of PCBs has before each: with them the layout above holds.
     pub const BEFORE: usize = 24;
 
+    /// Asks the processor for the memory that an acknowledgement of all data touches besides the PCB.
+    #[inline(always)]
+    pub fn prefetch_unacknowledged(&self) {
+        self.retransmit_queue.prefetch();
+    }
+
     /// All parts for the whole driver.
     #[inline]
     pub fn parts(&mut self) -> PcbMut<'_> {

@@ -74,6 +74,14 @@ impl RetransmitQueue {
         self.chunks.push(chunk)
     }
 
+    /// Asks the processor for what [`RetransmitQueue::acknowledge`] frees first.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self) {
+        if let Some(Chunk::Pooled(buffer)) = self.chunks.front() {
+            buffer.prefetch_header();
+        }
+    }
+
     /// Drop the first `bytes`: they are acknowledged. Returns the bytes of memory freed.
     #[inline(always)]
     pub(crate) fn acknowledge(&mut self, bytes: u32) -> i64 {

@@ -1,0 +1,100 @@
+//! A receive thread that knows the flows of a batch asks the processor for their connections before it processes the first
+//! segment, where the cell is its own and has more connections than the caches hold.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use every_arch::every_arch;
+use observe::Counter;
+use stack::Architecture;
+use stack::socket::{ListenerShared, TcpSocket};
+use sync::Real;
+use testbed::frames::{self, Ends, ISS, Segment, tcp_of};
+use testbed::node::{Node, NodeConfig};
+use wire::tcp::TcpFlags;
+
+const PORT: u16 = 80;
+const FIRST: u16 = 2000;
+
+/// Connections with peers of one family.
+struct Crowd {
+    node: Node<Real>,
+    _listener: Arc<ListenerShared<Real>>,
+    ends: Ends,
+    peers: Vec<Peer>,
+    _sockets: Vec<Arc<TcpSocket<Real>>>,
+}
+
+/// A peer's port, its next number, and the number that it expects.
+struct Peer {
+    port: u16,
+    seq: u32,
+    expects: u32,
+}
+
+impl Crowd {
+    /// So many connections.
+    fn of(arch: Architecture, ends: Ends, count: u16) -> Crowd {
+        let mut node = Node::new(NodeConfig::new(arch));
+        node.exchange(&frames::arp_request());
+        node.exchange(&frames::neighbour_solicitation());
+        let listener = node.listen(PORT, 8);
+        let (mut peers, mut sockets) = (Vec::new(), Vec::new());
+        for port in FIRST..FIRST + count {
+            let answers = node.exchange(&Segment::syn(port, PORT).frame_over(ends));
+            let (syn_ack, _) = answers.iter().find_map(|frame| tcp_of(frame)).expect("a SYN-ACK");
+            let (seq, expects) = (ISS.wrapping_add(1), syn_ack.seq.0.wrapping_add(1));
+            node.exchange(&Segment::ack((port, PORT), seq, expects).frame_over(ends));
+            sockets.push(listener.accept().expect("a child waits"));
+            peers.push(Peer { port, seq, expects });
+        }
+        Crowd { node, _listener: listener, ends, peers, _sockets: sockets }
+    }
+
+    /// Data of each of these connections arrives as one batch. Returns how many connections were asked for.
+    fn receive(&mut self, peers: Range<usize>) -> u64 {
+        let asked = |node: &Node<Real>| node.driver.counters().snapshot().get(Counter::ConnectionsPrefetched);
+        let (before, count) = (asked(&self.node), peers.len());
+        for Peer { port, seq, expects } in &mut self.peers[peers] {
+            let data = Segment { data: b"data", ..Segment::ack((*port, PORT), *seq, *expects) };
+            self.node.put(&data.and(TcpFlags::PSH).frame_over(self.ends));
+            *seq = seq.wrapping_add(4);
+        }
+        let acknowledged = self.node.settle().iter().filter_map(|frame| tcp_of(frame)).count();
+        assert_eq!(acknowledged, count, "each segment is acknowledged");
+        asked(&self.node) - before
+    }
+
+    /// The same, for connections whose data has come one by one just before, so that the table knows their hashes.
+    fn receive_known(&mut self, peers: Range<usize>) -> u64 {
+        for one in peers.clone() {
+            assert_eq!(self.receive(one..one + 1), 0, "a single segment does not wait for others");
+        }
+        self.receive(peers)
+    }
+}
+
+/// Whether the thread that polls uses the cell of its flows without a lock.
+fn owns_its_flows(arch: Architecture) -> bool {
+    ["up", "shared-nothing"].contains(&arch.family())
+}
+
+#[every_arch]
+fn connections_of_a_batch_are_asked_for_where_there_are_many(arch: Architecture) {
+    for ends in Ends::BOTH_FAMILIES {
+        let mut crowd = Crowd::of(arch, ends, 520);
+        for batch in [4, 8, 60] {
+            let asked = crowd.receive_known(100..100 + batch);
+            assert_eq!(asked, if owns_its_flows(arch) { batch as u64 } else { 0 }, "{arch}");
+        }
+        assert_eq!(crowd.receive_known(0..3), 0, "{arch}: too few to be worth it");
+    }
+}
+
+#[every_arch]
+fn connections_of_a_small_cell_are_not_asked_for(arch: Architecture) {
+    for ends in Ends::BOTH_FAMILIES {
+        let mut crowd = Crowd::of(arch, ends, 500);
+        assert_eq!(crowd.receive_known(100..108), 0, "{arch}");
+    }
+}
