@@ -36,6 +36,11 @@ pub enum TapError {
         /// The number asked for.
         queues: usize,
     },
+    /// The kernel's driver has Ethernet frames (TAP) and bare packets (TUN), and no others.
+    NoSuchFraming {
+        /// The interface.
+        name: String,
+    },
     /// A file descriptor that is not attached to a TAP interface.
     NotATap {
         /// Position in the list that was given.
@@ -113,6 +118,12 @@ impl fmt::Display for TapError {
             ),
             TapError::BadQueueCount { name, queues } => {
                 write!(f, "TAP interface {name} cannot have {queues} queues: use 1 to 256")
+            }
+            TapError::NoSuchFraming { name } => {
+                write!(
+                    f,
+                    "interface {name} cannot carry FDDI frames: use the framing of Ethernet (TAP) or of bare packets (TUN)"
+                )
             }
             TapError::NotATap { index } => write!(
                 f,

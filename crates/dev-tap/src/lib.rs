@@ -77,7 +77,8 @@ pub struct TapOptions {
     pub offloads: Offloads,
     /// MTU to give the interface, in bytes; `None` leaves it as it is (1500 for a new one).
     pub mtu: Option<usize>,
-    /// Frames begin with an Ethernet header, which makes the interface a TAP interface, or with the IP header: TUN.
+    /// Frames begin with an Ethernet header, which makes the interface a TAP interface, or with the IP header: TUN. The
+    /// kernel has no such interface for FDDI.
     pub framing: Framing,
     /// Address of this end of the link, for a TAP interface; `None` derives one from the interface's. It must not be
     /// the interface's own.
@@ -120,11 +121,12 @@ impl Tap {
         if !(1..=MAX_QUEUES).contains(&options.queues) {
             return Err(TapError::BadQueueCount { name: name.to_owned(), queues: options.queues });
         }
-        alone(name, 0)?;
         let kind = match options.framing {
             Framing::Ethernet => sys::IFF_TAP,
             Framing::Packet => sys::IFF_TUN,
+            Framing::Fddi => return Err(TapError::NoSuchFraming { name: name.to_owned() }),
         };
+        alone(name, 0)?;
         let flags = kind | sys::IFF_NO_PI | sys::IFF_MULTI_QUEUE | sys::IFF_VNET_HDR;
         let mut name = name.to_owned();
         let mut fds = Vec::with_capacity(options.queues);
@@ -187,7 +189,7 @@ impl Tap {
             mtu,
             framing: options.framing,
             mac: match options.framing {
-                Framing::Ethernet => options.mac.unwrap_or(opposite(host_mac)),
+                Framing::Ethernet | Framing::Fddi => options.mac.unwrap_or(opposite(host_mac)),
                 Framing::Packet => MacAddr::UNSPECIFIED,
             },
             queue_pairs: fds.len(),
@@ -320,5 +322,18 @@ fn attaching(name: &str, queue: usize, error: io::Error) -> TapError {
         Some(libc::EINVAL) => TapError::WrongKind { name: own() },
         Some(libc::E2BIG) => TapError::BadQueueCount { name: own(), queues: queue + 1 },
         _ => failed(name, "attaching a queue", error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_has_no_interface_for_fddi() {
+        let options = TapOptions { framing: Framing::Fddi, ..TapOptions::default() };
+        let error = Tap::open("heddle-fddi", options).expect_err("there is no such kind");
+        assert!(matches!(&error, TapError::NoSuchFraming { name } if name == "heddle-fddi"), "{error}");
+        assert!(error.to_string().contains("FDDI"), "{error}");
     }
 }

@@ -14,7 +14,7 @@
 //!
 //! # What a frame carries
 //!
-//! The buffer starts at the Ethernet header, or at the IP header ([`Capabilities::framing`]). Its [`pktbuf::Meta`]
+//! The buffer starts at the Ethernet or FDDI header, or at the IP header ([`Capabilities::framing`]). Its [`pktbuf::Meta`]
 //! shows what the device still has to do (`Checksum::Partial`, `segment_size`) or has already done
 //! (`Checksum::Verified`, `segment_size` of a coalesced super-segment, `flow_hash`, `queue`). A frame that never
 //! crossed a wire may be *received* as `Partial`: nothing can have corrupted it, so its receiver treats it as verified.
@@ -64,8 +64,8 @@ pub struct Capabilities {
     /// Largest packet in a frame, in bytes (the link header not counted). At least 68 (RFC 791). A longer transmitted
     /// one is dropped and counted, unless it is a super-segment.
     pub mtu: usize,
-    /// Frames begin with an Ethernet header or, if the link has none, with the IP header. Then the link has no
-    /// addresses either.
+    /// Frames begin with an Ethernet header, with an FDDI header or, if the link has none, with the IP header. Then the link
+    /// has no addresses either.
     pub framing: Framing,
     /// The address of this end of the link; unspecified if the link has none.
     pub mac: MacAddr,
@@ -103,6 +103,13 @@ impl Capabilities {
             rss_key: None,
             region: None,
         }
+    }
+
+    /// As [`Capabilities::ethernet`], for FDDI frames with the MTU of FDDI, 4352 bytes (RFC 1390).
+    pub const fn fddi(mac: MacAddr) -> Capabilities {
+        let mut capabilities = Capabilities::ethernet(mac, wire::fddi::MTU);
+        capabilities.framing = Framing::Fddi;
+        capabilities
     }
 
     /// As [`Capabilities::ethernet`], for bare IP packets: a link without headers and addresses, as in a tunnel.

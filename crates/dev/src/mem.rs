@@ -9,6 +9,9 @@
 //! dropped with a reason, counted at the sending port: frames longer than the MTU, frames too short for a link header,
 //! frames for a port that is gone.
 //!
+//! With [`Framing::Fddi`] the frames are those of an FDDI ring; [`MemConfig::fddi`] has its MTU. The ring is an ideal one: it has no
+//! token, and takes any MTU.
+//!
 //! With [`Framing::Packet`] the link has no header and no addresses: frames are bare IP packets, as on a TUN device.
 //!
 //! Super-segments (`segment_size` set) are accepted if `segmentation` is configured. They cross whole; a coalescing
@@ -80,6 +83,11 @@ impl Default for MemConfig {
 }
 
 impl MemConfig {
+    /// The default with FDDI framing, and the MTU of FDDI: 4352 bytes (RFC 1390).
+    pub fn fddi() -> MemConfig {
+        MemConfig { framing: Framing::Fddi, mtu: wire::fddi::MTU, ..MemConfig::default() }
+    }
+
     pub(crate) fn check(&self) {
         assert!((1..=MAX_QUEUES).contains(&self.queues), "queues must be 1 to {MAX_QUEUES}, not {}", self.queues);
         assert!((68..=65_535).contains(&self.mtu), "the MTU must be 68 to 65535 bytes, not {}", self.mtu);
@@ -89,7 +97,7 @@ impl MemConfig {
     }
 
     pub(crate) fn capabilities(&self, mac: MacAddr) -> Capabilities {
-        let mac = if self.framing == Framing::Packet { MacAddr::UNSPECIFIED } else { mac };
+        let mac = if self.framing.has_addresses() { mac } else { MacAddr::UNSPECIFIED };
         Capabilities {
             mtu: self.mtu,
             framing: self.framing,

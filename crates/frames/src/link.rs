@@ -1,4 +1,4 @@
-//! Ethernet frames, 802.1Q tags and ARP.
+//! Ethernet frames, 802.1Q tags and ARP; and the same over FDDI.
 
 use std::net::Ipv4Addr;
 
@@ -63,6 +63,17 @@ impl<'a> Frame<'a> {
             out.extend(u16::from(EtherType::Vlan).to_be_bytes());
             out.extend(control.to_be_bytes());
         }
+        self.finish(out)
+    }
+
+    /// The frame on an FDDI ring, with priority 0 and LLC and SNAP headers (RFC 1390); tags are left out.
+    pub fn fddi_bytes(&self) -> Vec<u8> {
+        let head = [&[0x50][..], &self.dst.0, &self.src.0, &[0xaa, 0xaa, 0x03, 0x00, 0x00, 0x00]];
+        self.finish(head.concat())
+    }
+
+    /// Type, payload and padding behind the beginning of a header.
+    fn finish(&self, mut out: Vec<u8>) -> Vec<u8> {
         let (ethertype, body) = match &self.body {
             Body::Packet(packet) if packet.src.is_ipv4() => (EtherType::Ipv4, packet.bytes()),
             Body::Packet(packet) => (EtherType::Ipv6, packet.bytes()),

@@ -52,7 +52,7 @@ pub enum BuildError {
     NoQueues(String),
     /// An interface uses a device, by number, that does not exist or that another interface has.
     Device(usize),
-    /// An interface uses devices with different framing, Ethernet and bare packets; this one, by number, differs from
+    /// An interface uses devices with different framing: Ethernet, FDDI, bare packets; this one, by number, differs from
     /// the first.
     Framing(usize),
     /// An address cannot be assigned to an interface.
@@ -100,7 +100,7 @@ impl fmt::Display for BuildError {
             }
             BuildError::Framing(device) => write!(
                 f,
-                "device {device} cannot share an interface with the others: all carry Ethernet frames, or all bare packets"
+                "device {device} cannot share an interface with the others: all carry Ethernet frames, or all FDDI frames, or all bare packets"
             ),
             BuildError::Address(address, error) => write!(f, "address {address} cannot be used: {error}"),
             BuildError::NullLock(arch) => write!(

@@ -21,6 +21,10 @@ use crate::datagram::{Datagram, Fragment};
 use crate::icmp::{self, ErrorKind};
 use crate::interface::{Cast, InterfaceView};
 
+mod fddi_frame;
+
+pub use fddi_frame::fddi;
+
 /// The classification of a frame.
 #[derive(Debug)]
 pub enum Input {
@@ -245,10 +249,22 @@ pub fn slow_path(mut frame: PktBuf, interface: &InterfaceView, counters: &Counte
         Err(reason) => return Input::Drop(reason),
     };
     frame.pull_front(payload);
-    match header.ethertype {
-        EtherType::Ipv4 => v4_input(frame, link, interface, counters),
-        EtherType::Ipv6 => v6_input(Ipv6Packet { packet: frame, link }, interface, counters),
-        other => no_packet(&frame, other),
+    by_type(frame, header.ethertype, link, interface, counters)
+}
+
+/// Classifies the payload of a frame that is for us.
+#[inline(always)]
+fn by_type(
+    payload: PktBuf,
+    ethertype: EtherType,
+    link: LinkCast,
+    interface: &InterfaceView,
+    counters: &Counters,
+) -> Input {
+    match ethertype {
+        EtherType::Ipv4 => v4_input(payload, link, interface, counters),
+        EtherType::Ipv6 => v6_input(Ipv6Packet { packet: payload, link }, interface, counters),
+        other => no_packet(&payload, other),
     }
 }
 
@@ -260,6 +276,17 @@ fn link_cast(
     frame: &[u8],
     interface: &InterfaceView,
 ) -> Result<LinkCast, DropReason> {
+    let link = station_cast(header, interface)?;
+    // A tag with identifier zero carries only a priority (IEEE 802.1Q clause 6.9).
+    if payload != ethernet::HEADER_LEN && ethernet::vlan_tag(frame).is_none_or(|tag| tag.id != 0) {
+        return Err(DropReason::UnknownVlan);
+    }
+    Ok(link)
+}
+
+/// By the two addresses alone.
+#[inline(always)]
+fn station_cast(header: &ethernet::Header, interface: &InterfaceView) -> Result<LinkCast, DropReason> {
     let link = if header.dst == interface.mac {
         LinkCast::Unicast
     } else if header.dst.is_multicast() {
@@ -267,14 +294,7 @@ fn link_cast(
     } else {
         return Err(DropReason::NotForUs);
     };
-    if !header.src.is_unicast() {
-        return Err(DropReason::FrameBadSource);
-    }
-    // A tag with identifier zero carries only a priority (IEEE 802.1Q clause 6.9).
-    if payload != ethernet::HEADER_LEN && ethernet::vlan_tag(frame).is_none_or(|tag| tag.id != 0) {
-        return Err(DropReason::UnknownVlan);
-    }
-    Ok(link)
+    if header.src.is_unicast() { Ok(link) } else { Err(DropReason::FrameBadSource) }
 }
 
 /// Classifies a frame without IP.

@@ -12,6 +12,8 @@ use smallvec::SmallVec;
 use wire::Framing;
 use wire::ethernet::MacAddr;
 
+use crate::link::{LinkEnd, LinkHeader};
+
 /// The kind of a destination address, seen from one interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cast {
@@ -89,8 +91,8 @@ struct V6 {
 pub struct InterfaceView {
     /// Small number naming the interface in routes and neighbour entries.
     pub index: u16,
-    /// Whether its link has headers and addresses. Without them there are no neighbours: every packet goes to the other
-    /// end of the link.
+    /// The headers of its link. A link without headers and addresses has no neighbours: every packet goes to the other end
+    /// of the link.
     pub framing: Framing,
     /// Link address; the source of every frame sent.
     pub mac: MacAddr,
@@ -116,6 +118,23 @@ impl InterfaceView {
         let (v4, groups) = (SmallVec::new(), SmallVec::new());
         let framing = Framing::Ethernet;
         Self { index, framing, mac, mtu, mtu_v6: mtu, loopback: false, v4, v6, groups, link_local }
+    }
+
+    /// The same interface over FDDI instead of Ethernet. Its addresses, groups and interface identifiers are those of
+    /// Ethernet (RFC 1390, RFC 2467).
+    pub fn over_fddi(mut self) -> Self {
+        self.framing = Framing::Fddi;
+        self
+    }
+
+    /// The link header to `neighbour` for packets of `destination`'s family.
+    pub fn link_header(&self, neighbour: MacAddr, destination: IpAddr) -> LinkHeader {
+        self.link_end().header_to(neighbour, destination)
+    }
+
+    /// The form of its link headers, and their source.
+    pub(crate) fn link_end(&self) -> LinkEnd {
+        LinkEnd { framing: self.framing, mac: self.mac }
     }
 
     /// An interface to a link without headers and addresses, with no address either: no link-local address is formed,

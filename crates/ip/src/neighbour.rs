@@ -230,7 +230,7 @@ impl NeighbourTable {
             self.slots.push(None);
             (self.slots.len() - 1) as u32
         });
-        self.slots[slot as usize] = Some(NeighbourEntry::new(address, interface.mac, source));
+        self.slots[slot as usize] = Some(NeighbourEntry::new(address, interface.link_end(), source));
         self.by_address.insert(address, slot);
         Some(slot)
     }

@@ -15,61 +15,14 @@ use std::hash::{DefaultHasher, Hash};
 use observe::DropReason;
 use pktbuf::{Checksum, PktBuf};
 use smallvec::SmallVec;
-use wire::ethernet::{self, EtherType, MacAddr};
+use wire::ethernet;
 use wire::ipv6::{FRAGMENT_HEADER_LEN, FragmentHeader};
 use wire::{ipv4, ipv6, protocol};
 
+use crate::link::{LinkHeader, front};
+
 /// Time to live and hop limit of packets not confined to the link (RFC 1700).
 pub const DEFAULT_TTL: u8 = 64;
-
-/// The link header of a resolved path. Frequent senders cache it: 14 bytes copied in front of a packet, or nothing
-/// where the link has no headers.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum LinkHeader {
-    /// An Ethernet header.
-    Ethernet([u8; ethernet::HEADER_LEN]),
-    /// None.
-    None,
-}
-
-impl LinkHeader {
-    /// The header from `src` to `dst` for packets of `destination`'s family.
-    pub fn new(src: MacAddr, dst: MacAddr, destination: IpAddr) -> Self {
-        let ethertype = if destination.is_ipv4() { EtherType::Ipv4 } else { EtherType::Ipv6 };
-        Self::with_type(src, dst, ethertype)
-    }
-
-    pub(crate) fn with_type(src: MacAddr, dst: MacAddr, ethertype: EtherType) -> Self {
-        let mut bytes = [0; ethernet::HEADER_LEN];
-        ethernet::Header { dst, src, ethertype }.emit(&mut bytes);
-        Self::Ethernet(bytes)
-    }
-
-    /// The neighbour whose link address the header carries; unspecified without a header.
-    pub fn destination(&self) -> MacAddr {
-        match self {
-            Self::Ethernet([a, b, c, d, e, f, ..]) => MacAddr([*a, *b, *c, *d, *e, *f]),
-            Self::None => MacAddr::UNSPECIFIED,
-        }
-    }
-
-    /// Puts the header in front of `packet`, which is then a frame.
-    ///
-    /// # Panics
-    /// When the packet has less than 14 bytes of headroom.
-    #[inline]
-    pub fn prepend(&self, packet: &mut PktBuf) {
-        if let Self::Ethernet(header) = self {
-            *front(packet) = *header;
-        }
-    }
-}
-
-impl core::fmt::Debug for LinkHeader {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "LinkHeader(to {})", self.destination())
-    }
-}
 
 /// Whether an IPv4 packet may be fragmented on its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,15 +34,6 @@ pub enum Fragmentation {
         /// Unique for source, destination and protocol within a packet's lifetime.
         ident: u16,
     },
-}
-
-/// Makes room for `N` more bytes in front of the packet, and moves a partial checksum's start along.
-#[inline]
-fn front<const N: usize>(packet: &mut PktBuf) -> &mut [u8; N] {
-    if let Checksum::Partial { start, .. } = &mut packet.meta_mut().checksum {
-        *start += N as u16;
-    }
-    packet.push_front(N).first_chunk_mut().expect("push_front returns as many bytes as asked for")
 }
 
 /// Puts an IPv4 header of 20 bytes in front of a transport packet of at most 65,515 bytes.

@@ -7,13 +7,15 @@ declare! {
     /// Why a packet was dropped. Tables print [`DropReason::name`]; [`DropReason::describe`] explains it.
     #[non_exhaustive]
     pub enum DropReason {
-        FrameTooShort "The frame ends before the Ethernet header does."
+        FrameTooShort "The frame ends before its Ethernet or FDDI header does."
         FrameTooLong "The frame is longer than the interface's maximum transmission unit."
         FrameBadSource "The frame's source address is a group address or all zeros."
         NotForUs "The frame or packet is addressed to another station."
         UnknownEtherType "No protocol is registered for the frame's EtherType."
         UnknownVlan "The frame carries an 802.1Q tag that no interface is a member of."
-        LlcUnsupported "The frame is IEEE 802.3 with an LLC header whose service access point is not served."
+        LlcUnsupported "The frame is IEEE 802.3 with an LLC header whose service access point is not served, or FDDI with one that is not SNAP with unnumbered information."
+        SnapUnknownOrganisation "The frame's SNAP header names an organisation whose protocol types are not known."
+        FddiFrameControl "The FDDI frame is not asynchronous LLC with 48-bit addresses: a MAC or SMT frame, a synchronous one, or a reserved class."
         InterfaceDown "The interface is administratively down or has been removed."
         DeviceError "The device reported the frame as received or sent with an error."
         CaptureFull "The copy of the frame was not captured, because the maximum number of copies was waiting."

@@ -38,6 +38,7 @@ impl Frame {
     pub fn ingress(self, framing: Framing) -> StackInput {
         match framing {
             Framing::Ethernet => StackInput::Frame(self),
+            Framing::Fddi => StackInput::Fddi(self),
             Framing::Packet => StackInput::Packet(self),
         }
     }
@@ -46,8 +47,10 @@ impl Frame {
 /// Input of a protocol stack, which may pass it to another thread unexamined.
 #[derive(Debug)]
 pub enum StackInput {
-    /// A frame that begins at its link header.
+    /// A frame that begins at its Ethernet header.
     Frame(Frame),
+    /// A frame that begins at its FDDI header.
+    Fddi(Frame),
     /// A packet that begins at its network header: its link has no header.
     Packet(Frame),
 }
@@ -55,7 +58,7 @@ pub enum StackInput {
 impl StackInput {
     /// The frame that followed is not passed on.
     pub fn end_run(&mut self) {
-        let (StackInput::Frame(frame) | StackInput::Packet(frame)) = self;
+        let (StackInput::Frame(frame) | StackInput::Fddi(frame) | StackInput::Packet(frame)) = self;
         frame.followed = false;
     }
 }

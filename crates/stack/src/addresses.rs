@@ -17,7 +17,6 @@ use ip::{InterfaceView, Redirect, RedirectTable};
 use observe::{Counter, Counters, DropReason, Time};
 use smallvec::SmallVec;
 use sync::{Atomic, ClaimLock, Condvar, Lock, LockClass, LockKind, Ordering, Platform, TooManyVersions};
-use wire::Framing;
 use wire::icmpv6::RouterAdvert;
 
 use crate::batch_checks::BatchChecks;
@@ -212,7 +211,7 @@ impl<P: Platform> Addresses<P> {
             egress.neighbours().set_timing(interface, timing);
         }
         // Groups are not reported on a link without headers: it has no neighbours.
-        let has_neighbours = egress.links().view(interface).framing == Framing::Ethernet;
+        let has_neighbours = egress.links().view(interface).framing.has_addresses();
         for frame in changes.frames.into_iter().filter(|_| has_neighbours) {
             egress.send_frames(interface, 0, &mut smallvec::smallvec![frame], counters, context.deferred);
         }

@@ -12,7 +12,6 @@ use observe::{Counters, Time};
 use pktbuf::PktBuf;
 use smallvec::{SmallVec, smallvec};
 use sync::{Atomic, ClaimGuard, ClaimLock, LockClass, LockKind, Ordering, Platform};
-use wire::Framing;
 
 use crate::account::WaitingPackets;
 use crate::batch_checks::BatchChecks;
@@ -127,7 +126,7 @@ impl<P: Platform> Neighbours<P> {
         now: Time,
         deferred: &mut DeferredEffects<P>,
     ) -> Option<(LinkHeader, bool)> {
-        if view.framing == Framing::Packet {
+        if !view.framing.has_addresses() {
             return Some((LinkHeader::None, false));
         }
         let mut table = self.table(interface);
@@ -138,7 +137,7 @@ impl<P: Platform> Neighbours<P> {
             self.note(interface, &table, deferred);
             in_doubt = false;
         }
-        Some((LinkHeader::new(view.mac, mac, destination), in_doubt))
+        Some((view.link_header(mac, destination), in_doubt))
     }
 
     /// Probes a neighbour. True: cached data about it is no longer valid.
@@ -174,7 +173,7 @@ impl<P: Platform> Neighbours<P> {
         now: Time,
         (counters, deferred): (&Counters, &mut DeferredEffects<P>),
     ) -> SmallVec<[PktBuf; 8]> {
-        if view.framing == Framing::Packet {
+        if !view.framing.has_addresses() {
             return smallvec![packet];
         }
         let mut table = self.table(interface);
@@ -185,7 +184,7 @@ impl<P: Platform> Neighbours<P> {
         drop(table);
         match resolution {
             Resolution::Ready(mac, mut packet) => {
-                LinkHeader::new(view.mac, mac, next_hop).prepend(&mut packet);
+                view.link_header(mac, next_hop).prepend(&mut packet);
                 smallvec![packet]
             }
             Resolution::Queued { solicit } => solicit.into_iter().collect(),

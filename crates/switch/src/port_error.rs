@@ -23,7 +23,9 @@ impl fmt::Display for PortError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             PortError::NoQueues => "the device has no queue left; it is in use elsewhere",
-            PortError::NotEthernet => "the device carries bare packets; a bridge needs Ethernet frames (TAP, not TUN)",
+            PortError::NotEthernet => {
+                "the device carries bare packets or FDDI frames; a bridge needs Ethernet frames (TAP, not TUN)"
+            }
             PortError::Coalesces => "the device merges received segments; turn its receive offload off",
             PortError::TooMany => "a bridge has at most 4095 ports",
             PortError::Exists => "the bridge has a port of this name; remove that first",

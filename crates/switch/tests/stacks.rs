@@ -304,4 +304,7 @@ fn a_device_that_cannot_be_a_port_is_refused() {
     assert_eq!(refused(merging), Some((0, PortError::Coalesces)));
     let bare = mem::MemConfig { framing: wire::Framing::Packet, ..Default::default() };
     assert_eq!(refused(bare), Some((0, PortError::NotEthernet)));
+    assert_eq!(refused(mem::MemConfig::fddi()), Some((0, PortError::NotEthernet)));
+    let said = PortError::NotEthernet.to_string();
+    assert!(said.contains("FDDI") && said.contains("Ethernet frames"), "{said}");
 }

@@ -41,6 +41,8 @@ pub struct NodeConfig {
     pub gateways: Vec<IpAddr>,
     /// The stack is at the second port of the pair.
     pub second: bool,
+    /// The link, but for its rings. The node's own frames of ARP are Ethernet's.
+    pub link: mem::MemConfig,
     /// Frames that each direction of the link holds.
     pub ring_frames: usize,
     /// The kind of the architecture's locks, if not the usual one.
@@ -67,6 +69,7 @@ impl NodeConfig {
             addressing: Addressing::default(),
             gateways: Vec::new(),
             second: false,
+            link: mem::MemConfig::default(),
             ring_frames: 512,
             lock_kind: None,
             counting: None,
@@ -97,7 +100,7 @@ impl<P: Platform> Node<P> {
 
     /// As [`Node::new`], with the stack's end of the link wrapped by `wrap`.
     pub fn with_device(terms: NodeConfig, wrap: impl FnOnce(Box<dyn Device>) -> Box<dyn Device>) -> Node<P> {
-        let (a, b) = mem::pair::<P>(mem::MemConfig { ring_frames: terms.ring_frames, ..Default::default() });
+        let (a, b) = mem::pair::<P>(mem::MemConfig { ring_frames: terms.ring_frames, ..terms.link });
         let (near, mut far) = if terms.second { (b, a) } else { (a, b) };
         let clock = VirtualClock::new(START);
         let mut config = StackConfig::new(terms.arch);

@@ -1,4 +1,4 @@
-//! ARP for IPv4 over Ethernet (RFC 826).
+//! ARP for IPv4 over Ethernet (RFC 826), and over FDDI, where it has the same hardware type (RFC 1390).
 
 use core::net::Ipv4Addr;
 

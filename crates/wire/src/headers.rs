@@ -12,7 +12,7 @@ use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::ethernet::{self, EtherType};
-use crate::{FourTuple, ipv4, ipv6, protocol, tcp, udp};
+use crate::{FourTuple, fddi, ipv4, ipv6, protocol, tcp, udp};
 
 /// The first header of a device's frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -20,6 +20,8 @@ pub enum Framing {
     /// An Ethernet header.
     #[default]
     Ethernet,
+    /// An FDDI header with LLC and SNAP headers, 21 bytes ([`fddi`]).
+    Fddi,
     /// The IP header: the link has no header of its own, and no addresses.
     Packet,
 }
@@ -30,6 +32,7 @@ impl Framing {
     pub const fn header_len(self) -> usize {
         match self {
             Framing::Ethernet => ethernet::HEADER_LEN,
+            Framing::Fddi => fddi::HEADER_LEN,
             Framing::Packet => 0,
         }
     }
@@ -39,6 +42,7 @@ impl Framing {
     pub const fn longest_header(self) -> usize {
         match self {
             Framing::Ethernet => ethernet::TAGGED_HEADER_LEN,
+            Framing::Fddi => fddi::HEADER_LEN,
             Framing::Packet => 0,
         }
     }
@@ -48,8 +52,15 @@ impl Framing {
     pub const fn least(self) -> usize {
         match self {
             Framing::Ethernet => ethernet::HEADER_LEN,
+            Framing::Fddi => fddi::HEADER_LEN,
             Framing::Packet => ipv4::HEADER_LEN,
         }
+    }
+
+    /// Whether the link has headers with addresses, and so neighbours.
+    #[inline]
+    pub const fn has_addresses(self) -> bool {
+        !matches!(self, Framing::Packet)
     }
 }
 
@@ -92,10 +103,12 @@ impl Headers {
     /// The headers of a frame with this framing.
     #[inline]
     pub fn of(framing: Framing, frame: &[u8]) -> Headers {
-        match framing {
-            Framing::Ethernet => Headers::of_frame(frame),
-            Framing::Packet => Headers::of_packet(frame),
-        }
+        if framing == Framing::Ethernet { Headers::of_frame(frame) } else { Headers::of_other(framing, frame) }
+    }
+
+    #[inline(never)]
+    fn of_other(framing: Framing, frame: &[u8]) -> Headers {
+        if framing == Framing::Fddi { Headers::of_fddi(frame) } else { Headers::of_packet(frame) }
     }
 
     /// The headers of a frame that begins at its Ethernet header.
@@ -136,6 +149,14 @@ impl Headers {
     fn of_rarer_frame(frame: &[u8]) -> Headers {
         match ethernet::parse(frame) {
             Ok((header, network)) => Headers::of_network(frame, network, header.ethertype),
+            Err(_) => Headers::UNKNOWN,
+        }
+    }
+
+    /// The headers of a frame that begins at its FDDI header.
+    fn of_fddi(frame: &[u8]) -> Headers {
+        match fddi::parse(frame) {
+            Ok(header) => Headers::of_network(frame, fddi::HEADER_LEN, header.ethertype),
             Err(_) => Headers::UNKNOWN,
         }
     }
@@ -210,8 +231,8 @@ impl Headers {
         self.0 & SHAPE == PLAIN_V6
     }
 
-    /// Offset of the network header, in bytes from the first of the frame: 14, or 18 behind a tag, or 0 of a packet
-    /// without link header. 0 if there is none.
+    /// Offset of the network header, in bytes from the first of the frame: 14, or 18 behind a tag, 21 behind an
+    /// FDDI header, or 0 of a packet without link header. 0 if there is none.
     #[inline]
     pub fn network(self) -> usize {
         usize::from((self.0 >> 32) as u8)
@@ -293,7 +314,7 @@ impl Headers {
         self.continues_slow(frame, next_frame)
     }
 
-    /// The same for tagged frames and packets without a link header.
+    /// The same for tagged frames, FDDI, and packets without a link header.
     #[inline(never)]
     fn continues_slow(self, frame: &[u8], next: &[u8]) -> bool {
         let (network, transport) = (self.network(), self.transport());

@@ -1,4 +1,4 @@
-//! Wire formats as views and values: Ethernet, ARP, IPv4, IPv6, ICMP, UDP and TCP, with their checksums and the RSS
+//! Wire formats as views and values: Ethernet, FDDI, ARP, IPv4, IPv6, ICMP, UDP and TCP, with their checksums and the RSS
 //! hash.
 //!
 //! **Contents.** Every byte offset of the stack. A *view* is a `zerocopy` structure over received bytes and never
@@ -15,8 +15,9 @@
 //! | module | formats | source |
 //! |---|---|---|
 //! | [`ethernet`] | Ethernet II with one 802.1Q tag | IEEE 802.3, 802.1Q |
+//! | [`fddi`] | FDDI with LLC and SNAP headers | ISO 9314-2, IEEE 802.2, RFC 1390, 2467 |
 //! | [`Headers`] | offsets of a frame's headers | |
-//! | [`arp`] | ARP for IPv4 over Ethernet | RFC 826 |
+//! | [`arp`] | ARP for IPv4 over Ethernet and FDDI | RFC 826 |
 //! | [`ipv4`] | header and its checksum | RFC 791 |
 //! | [`ipv6`] | header, extension chain, fragment header | RFC 8200 |
 //! | [`icmpv4`] | echo and errors | RFC 792, 1191 |
@@ -45,6 +46,7 @@ pub mod arp;
 pub mod checksum;
 mod error;
 pub mod ethernet;
+pub mod fddi;
 mod headers;
 pub mod icmpv4;
 pub mod icmpv6;

@@ -1,11 +1,11 @@
 //! [`Headers`] agrees with the parsers of the crate: for valid frames, for all their prefixes, for frames with bytes
-//! changed at random, and for noise; over both families, with and without a tag, and without a link.
+//! changed at random, and for noise; over both families, with and without a tag, over FDDI, and without a link.
 
 use frames::{Body, Datagram, Ends, Frame, Icmp, Segment, TcpOptions};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use wire::ethernet::{self, EtherType, VlanTag};
-use wire::{FourTuple, Framing, Headers, ipv4, ipv6, protocol, tcp, udp};
+use wire::{FourTuple, Framing, Headers, fddi, ipv4, ipv6, protocol, tcp, udp};
 
 /// The parsers' result for a frame: network header, transport header, data, end, and the flow.
 #[derive(Debug, PartialEq)]
@@ -18,6 +18,7 @@ struct Found {
 fn parsed(framing: Framing, frame: &[u8]) -> Option<Found> {
     let (ethertype, network) = match framing {
         Framing::Ethernet => ethernet::parse(frame).ok().map(|(header, at)| (header.ethertype, at))?,
+        Framing::Fddi => fddi::parse(frame).ok().map(|header| (header.ethertype, fddi::HEADER_LEN))?,
         Framing::Packet => match frame.first()? >> 4 {
             4 => (EtherType::Ipv4, 0),
             6 => (EtherType::Ipv6, 0),
@@ -88,7 +89,7 @@ fn carried(framing: Framing, frame: &[u8]) -> Option<Found> {
 
 #[track_caller]
 fn agree(frame: &[u8]) {
-    for framing in [Framing::Ethernet, Framing::Packet] {
+    for framing in [Framing::Ethernet, Framing::Fddi, Framing::Packet] {
         assert_eq!(carried(framing, frame), parsed(framing, frame), "{framing:?} {frame:02x?}");
     }
 }
@@ -110,6 +111,8 @@ fn all_kinds() -> Vec<Vec<u8>> {
         for piece in ends.packet(segment).pieces(7, if v6 { 80 } else { 60 }) {
             all.push(ends.frame(Body::Other(ethertype, &piece)).bytes());
         }
+        all.push(ends.frame(ends.packet(segment)).fddi_bytes());
+        all.push(ends.frame(ends.packet(Datagram::new(4711, 53, b"question"))).fddi_bytes());
         all.push(Frame { tags: &[TAG], ..ends.frame(ends.packet(segment)) }.bytes());
         all.push(Frame { tags: &[TAG, TAG], ..ends.frame(ends.packet(segment)) }.bytes());
     }
@@ -136,21 +139,36 @@ fn headers_are_where_the_parsers_find_them() {
 }
 
 #[test]
-fn a_tag_shifts_headers_by_four_bytes() {
+fn a_tag_shifts_headers_by_four_bytes_and_fddi_by_seven() {
     for ends in Ends::BOTH_FAMILIES {
         let packet = ends.packet(Segment::data((1, 2), 1, 1, b"data"));
         let v6 = ends.src.is_ipv6();
         let plain = Headers::of_frame(&ends.frame(packet).bytes());
         let tagged = Headers::of_frame(&Frame { tags: &[TAG], ..ends.frame(packet) }.bytes());
+        let fddi = Headers::of(Framing::Fddi, &ends.frame(packet).fddi_bytes());
+        assert!(fddi.is_tcp() && !fddi.is_plain_v4() && !fddi.is_plain_v6() && !fddi.is_tagged());
         let packet = packet.bytes();
         let bare = Headers::of_packet(&packet);
         assert!(plain.is_plain_v4() != plain.is_plain_v6() && tagged.is_tagged() && !plain.is_tagged());
         assert!(!tagged.is_plain_v4() && !tagged.is_plain_v6() && !bare.is_plain_v4() && !bare.is_plain_v6());
-        for (headers, network) in [(plain, 14), (tagged, 18), (bare, 0)] {
+        for (headers, network) in [(plain, 14), (tagged, 18), (fddi, 21), (bare, 0)] {
             let offsets = [headers.transport(), headers.payload(), headers.end()].map(|at| at - network);
             let header = if v6 { 40 } else { 20 };
             assert_eq!((headers.network(), offsets), (network, [header, header + 20, packet.len()]));
         }
+    }
+}
+
+/// The hint that a segment is followed by another holds for frames of FDDI of one connection only.
+#[test]
+fn segments_of_a_connection_continue_over_fddi() {
+    for ends in Ends::BOTH_FAMILIES {
+        let frame = |from, at| ends.frame(ends.packet(Segment::data((from, 2), at, 1, b"data"))).fddi_bytes();
+        let follows = |next: &[u8]| {
+            let first = frame(1, 1);
+            Headers::of(Framing::Fddi, &first).continues(&first, (Headers::of(Framing::Fddi, next), next))
+        };
+        assert!(follows(&frame(1, 5)) && !follows(&frame(3, 5)));
     }
 }
 

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use dev::pcap::Reader;
 use wire::tcp::{ExtraOptions, Options};
-use wire::{arp, ethernet, icmpv4, icmpv6, igmp, ipv4, ipv6, mld, tcp, udp};
+use wire::{arp, ethernet, fddi, icmpv4, icmpv6, igmp, ipv4, ipv6, mld, tcp, udp};
 
 /// Parses `data` as every format; an accepted value must be the same after being written and parsed again.
 pub fn wire_formats(data: &[u8]) {
@@ -12,6 +12,12 @@ pub fn wire_formats(data: &[u8]) {
     let _ = (ipv4::parse_unverified(data), ipv6::parse_unverified(data));
     if let Ok((_, payload)) = ethernet::parse(data) {
         assert!(payload <= data.len());
+    }
+    if let Ok(header) = fddi::parse(data) {
+        let mut out = [0; fddi::HEADER_LEN];
+        fddi::emit(&header, &mut out);
+        // All but the priority.
+        assert!(out[0] == data[0] & 0xf8 && out[1..] == data[1..fddi::HEADER_LEN]);
     }
     if let Some((first, rest)) = data.split_first() {
         let _ = ipv6::walk(*first, rest);

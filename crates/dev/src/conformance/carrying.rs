@@ -26,7 +26,7 @@ pub(super) fn capabilities(from: End, _to: End, found: &mut Findings) {
     let again = from.handed_out_again;
     found.expect(name, again == 0, format_args!("a second take_queues handed out {again} queues"));
     match says.framing {
-        Framing::Ethernet => {
+        Framing::Ethernet | Framing::Fddi => {
             let good = says.mac != MacAddr::UNSPECIFIED && says.mac.is_unicast();
             found.expect(name, good, format_args!("{} is not the address of a station", says.mac))
         }

@@ -176,11 +176,9 @@ pub(super) fn segment(
         header_len: 0,
         options: tcp::Options::NONE,
     };
-    let frames = Frames { mac: from.capabilities.mac, stack_mac: to.mac, verified: false };
-    let mut frame = frames.tcp(&tuple(flow), &header, &data, segment_size).expect("memory for a frame");
-    if from.capabilities.framing == Framing::Packet {
-        frame.pull_front(Framing::Ethernet.header_len());
-    }
+    let frames =
+        Frames { framing: from.capabilities.framing, mac: from.capabilities.mac, stack_mac: to.mac, verified: false };
+    let frame = frames.tcp(&tuple(flow), &header, &data, segment_size).expect("memory for a frame");
     let near = PktBuf::alloc_near(from.capabilities.region, frame.len());
     match near.filter(|near| near.region().is_some()) {
         Some(mut near) => {

@@ -1,5 +1,7 @@
 //! The numbers of the pcapng format (draft-ietf-opsawg-pcapng) and of classic pcap (draft-ietf-opsawg-pcap).
 
+use wire::Framing;
+
 /// Section header block.
 pub const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 /// Interface description block.
@@ -19,7 +21,20 @@ pub const CLASSIC_MICROSECONDS: u32 = 0xa1b2_c3d4;
 pub const CLASSIC_NANOSECONDS: u32 = 0xa1b2_3c4d;
 
 /// Link type of Ethernet.
-pub const LINKTYPE_ETHERNET: u16 = 1;
+const LINKTYPE_ETHERNET: u16 = 1;
+/// Link type of FDDI: frames from their frame control on.
+const LINKTYPE_FDDI: u16 = 10;
+/// Link type of IP packets without link header; their version says which.
+const LINKTYPE_RAW: u16 = 101;
+
+/// The link type of frames with this framing.
+pub fn link_type(framing: Framing) -> u16 {
+    match framing {
+        Framing::Ethernet => LINKTYPE_ETHERNET,
+        Framing::Fddi => LINKTYPE_FDDI,
+        Framing::Packet => LINKTYPE_RAW,
+    }
+}
 
 /// Option that ends a list of options.
 pub const OPT_END: u16 = 0;

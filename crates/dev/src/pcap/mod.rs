@@ -1,7 +1,7 @@
 //! Captures: recording the frames of a device, reading captures, and replaying them into a stack.
 //!
 //! [`CaptureDevice`] wraps any device and records both directions as pcapng for Wireshark: one interface per queue pair,
-//! nanosecond time stamps, direction flags. [`Reader`] reads pcapng and classic pcap. [`Replay`] is a device whose
+//! with the link type of the device's framing, nanosecond time stamps, direction flags. [`Reader`] reads pcapng and classic pcap. [`Replay`] is a device whose
 //! received frames come from a capture.
 //!
 //! Recording never affects the frames. All queues write through one buffer under one lock (class `Pool`, the innermost:
@@ -73,12 +73,12 @@ impl<P: Platform> CaptureDevice<P> {
         clock: impl TimeSource + 'static,
         epoch: u64,
     ) -> CaptureDevice<P> {
-        let queues = device.capabilities().queue_pairs;
+        let Capabilities { queue_pairs: queues, framing, .. } = *device.capabilities();
         let sink: Box<dyn Write + Send> = Box::new(writer);
         let open = || -> io::Result<Writer<Output>> {
             let mut writer = Writer::new(BufWriter::with_capacity(BUFFER, sink))?;
             for queue in 0..queues {
-                writer.interface(&format!("{}/{queue}", device.name()))?;
+                writer.framed_interface(&format!("{}/{queue}", device.name()), framing)?;
             }
             Ok(writer)
         };
@@ -98,9 +98,10 @@ impl<P: Platform> CaptureDevice<P> {
     /// Wraps another device, whose frames go into an existing recording: one file for several devices.
     pub fn join(device: Box<dyn Device>, recording: &Arc<Recording<P>>) -> CaptureDevice<P> {
         let (name, mut first) = (device.name().to_owned(), 0);
+        let Capabilities { queue_pairs: queues, framing, .. } = *device.capabilities();
         recording.lock().attempt(|writer| {
-            for queue in 0..device.capabilities().queue_pairs {
-                let interface = writer.interface(&format!("{name}/{queue}"))?;
+            for queue in 0..queues {
+                let interface = writer.framed_interface(&format!("{name}/{queue}"), framing)?;
                 first = if queue == 0 { interface } else { first };
             }
             Ok(())

@@ -16,12 +16,12 @@ use sync::{Atomic, Parker, Platform, Real};
 use wire::ethernet::MacAddr;
 use wire::rss::SYMMETRIC_KEY;
 
-use super::format::{Direction, LINKTYPE_ETHERNET};
+use super::format::{Direction, link_type};
 use super::read::{ReadError, Reader};
 use super::since;
 use crate::fault::TimeSource;
 use crate::rss::Rss;
-use crate::{Capabilities, Device, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake};
+use crate::{Capabilities, Device, Framing, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake};
 
 /// When frames of a capture arrive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,7 +38,9 @@ pub enum ReplayPacing {
 pub struct ReplayConfig {
     /// Queue pairs, at least 1.
     pub queues: usize,
-    /// Address of the stack's end.
+    /// The framing. Frames of the capture's interfaces with another link type are left out.
+    pub framing: Framing,
+    /// Address of the stack's end; unspecified for bare packets.
     pub mac: MacAddr,
     /// Largest payload of a frame in bytes; longer ones in the capture are dropped, and counted.
     pub mtu: usize,
@@ -52,6 +54,7 @@ impl Default for ReplayConfig {
     fn default() -> ReplayConfig {
         ReplayConfig {
             queues: 1,
+            framing: Framing::Ethernet,
             mac: MacAddr([0x02, 0x68, 0x65, 0x64, 0x00, 0x0c]),
             mtu: 1500,
             pacing: ReplayPacing::AtOnce,
@@ -114,7 +117,7 @@ impl Replay {
         };
         let queues = queues.into_iter().map(pair).collect();
         let capabilities = Capabilities {
-            framing: crate::Framing::Ethernet,
+            framing: config.framing,
             mtu: config.mtu,
             mac: config.mac,
             queue_pairs: config.queues,
@@ -134,15 +137,15 @@ fn spread<R: Read>(
     config: &ReplayConfig,
     counters: &Counters,
 ) -> Result<Vec<VecDeque<Pending>>, ReadError> {
-    let rss = Rss::new(&SYMMETRIC_KEY, config.queues);
+    let rss = Rss::new(&SYMMETRIC_KEY, config.queues).framed(config.framing);
     let mut queues: Vec<VecDeque<Pending>> = (0..config.queues).map(|_| VecDeque::new()).collect();
     let mut start = None;
     for frame in capture {
         let frame = frame?;
-        if frame.direction == Direction::Outbound || frame.link_type != LINKTYPE_ETHERNET {
+        if frame.direction == Direction::Outbound || frame.link_type != link_type(config.framing) {
             continue;
         }
-        if frame.data.len() > config.mtu + wire::ethernet::TAGGED_HEADER_LEN {
+        if frame.data.len() > config.mtu + config.framing.longest_header() {
             counters.count_drop(DropReason::FrameTooLong);
             continue;
         }

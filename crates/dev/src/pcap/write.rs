@@ -3,9 +3,11 @@
 use std::fmt;
 use std::io::{self, Write};
 
+use wire::Framing;
+
 use super::format::{
-    BYTE_ORDER_MAGIC, Direction, ENHANCED_PACKET, EPB_FLAGS, IF_NAME, IF_TSRESOL, INTERFACE_DESCRIPTION,
-    LINKTYPE_ETHERNET, OPT_END, SECTION_HEADER, SHB_USERAPPL,
+    BYTE_ORDER_MAGIC, Direction, ENHANCED_PACKET, EPB_FLAGS, IF_NAME, IF_TSRESOL, INTERFACE_DESCRIPTION, OPT_END,
+    SECTION_HEADER, SHB_USERAPPL, link_type,
 };
 
 /// Writes one section of little-endian pcapng to any writer, without buffering of its own beyond one block.
@@ -39,8 +41,14 @@ impl<W: Write> Writer<W> {
 
     /// Declares an Ethernet interface with nanosecond time stamps; returns its number.
     pub fn interface(&mut self, name: &str) -> io::Result<u32> {
+        self.framed_interface(name, Framing::Ethernet)
+    }
+
+    /// As [`interface`](Writer::interface), for frames with this framing, which sets the link type: 1 for Ethernet, 10 for
+    /// FDDI, 101 for bare IP packets.
+    pub fn framed_interface(&mut self, name: &str, framing: Framing) -> io::Result<u32> {
         self.begin(INTERFACE_DESCRIPTION);
-        self.put16(LINKTYPE_ETHERNET);
+        self.put16(link_type(framing));
         self.put16(0);
         // No limit on the length of captured frames.
         self.put32(0);

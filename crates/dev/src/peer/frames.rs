@@ -3,9 +3,10 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::LazyLock;
 
+use observe::DropReason;
 use pktbuf::{Checksum, PktBuf};
 use wire::ethernet::{EtherType, MacAddr};
-use wire::{FourTuple, arp, checksum, ethernet, icmpv6, ipv4, ipv6, protocol, tcp, udp};
+use wire::{FourTuple, Framing, arp, checksum, ethernet, fddi, icmpv6, ipv4, ipv6, protocol, tcp, udp};
 
 use crate::mem::MemConfig;
 
@@ -25,6 +26,8 @@ pub fn pattern(offset: u64, len: usize) -> &'static [u8] {
 /// Builds frames from the peer to the stack.
 #[derive(Clone, Debug)]
 pub struct Frames {
+    /// The link's framing.
+    pub framing: Framing,
     /// The peer's hardware address.
     pub mac: MacAddr,
     /// The stack's hardware address.
@@ -36,14 +39,15 @@ pub struct Frames {
 impl Frames {
     /// From the peer's end of a link to the stack's.
     pub fn between(link: &MemConfig) -> Frames {
-        Frames { mac: link.mac_b, stack_mac: link.mac_a, verified: link.checksum_offload }
+        let MemConfig { framing, mac_a: stack_mac, mac_b: mac, checksum_offload: verified, .. } = *link;
+        Frames { framing, mac, stack_mac, verified }
     }
 
     /// A TCP segment of the connection `tuple` (local: the peer). A `segment_size` above 0 marks a super-segment.
     pub fn tcp(&self, tuple: &FourTuple, header: &tcp::Header, data: &[u8], segment_size: u16) -> Option<PktBuf> {
         let header_len = header.emitted_len();
         let network_len = if tuple.local_addr.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
-        let l4 = ethernet::HEADER_LEN + network_len;
+        let l4 = self.framing.header_len() + network_len;
         let mut frame = PktBuf::alloc(l4 + header_len + data.len())?;
         let head = frame.append(l4 + header_len);
         header.emit(&mut head[l4..]);
@@ -68,7 +72,7 @@ impl Frames {
     /// none.
     pub fn udp(&self, from: SocketAddr, to: SocketAddr, data: &[u8]) -> Option<PktBuf> {
         let network_len = if from.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
-        let (l4, len) = (ethernet::HEADER_LEN + network_len, udp::HEADER_LEN + data.len());
+        let (l4, len) = (self.framing.header_len() + network_len, udp::HEADER_LEN + data.len());
         let mut frame = PktBuf::alloc(l4 + len)?;
         let head = frame.append(l4 + udp::HEADER_LEN);
         self.link_and_network(&mut head[..l4], from.ip(), to.ip(), protocol::UDP, len);
@@ -92,8 +96,9 @@ impl Frames {
     pub fn arp_reply(&self, request: &arp::Packet, address: Ipv4Addr) -> Option<PktBuf> {
         let reply =
             arp::Packet { op: arp::Operation::Reply, sha: self.mac, spa: address, tha: request.sha, tpa: request.spa };
-        let mut frame = PktBuf::alloc(ethernet::HEADER_LEN + arp::PACKET_LEN)?;
-        let (link, packet) = frame.append(ethernet::HEADER_LEN + arp::PACKET_LEN).split_at_mut(ethernet::HEADER_LEN);
+        let header_len = self.framing.header_len();
+        let mut frame = PktBuf::alloc(header_len + arp::PACKET_LEN)?;
+        let (link, packet) = frame.append(header_len + arp::PACKET_LEN).split_at_mut(header_len);
         self.link(link, EtherType::Arp);
         if let Ok(packet) = packet.try_into() {
             reply.emit(packet);
@@ -110,7 +115,7 @@ impl Frames {
             solicited: true,
             override_flag: true,
         };
-        let l4 = ethernet::HEADER_LEN + ipv6::HEADER_LEN;
+        let l4 = self.framing.header_len() + ipv6::HEADER_LEN;
         let len = advert.header_len();
         let mut frame = PktBuf::alloc(l4 + len)?;
         let (head, message) = frame.append(l4 + len).split_at_mut(l4);
@@ -119,14 +124,42 @@ impl Frames {
         Some(frame)
     }
 
+    /// The type and the bytes behind the link header of a frame from the stack. A link without headers has neither
+    /// neighbours nor types.
+    pub fn payload<'f>(&self, frame: &'f [u8]) -> Result<(EtherType, &'f [u8]), DropReason> {
+        let (ethertype, at) = match self.framing {
+            Framing::Ethernet => {
+                let (header, at) = ethernet::parse(frame).map_err(|_| DropReason::FrameTooShort)?;
+                (header.ethertype, at)
+            }
+            Framing::Fddi => {
+                let header = fddi::parse(frame).map_err(|_| DropReason::UnknownEtherType)?;
+                (header.ethertype, fddi::HEADER_LEN)
+            }
+            Framing::Packet => return Err(DropReason::UnknownEtherType),
+        };
+        Ok((ethertype, &frame[at..]))
+    }
+
     fn link(&self, out: &mut [u8], ethertype: EtherType) {
-        if let Ok(out) = out.try_into() {
-            ethernet::Header { dst: self.stack_mac, src: self.mac, ethertype }.emit(out);
+        let header = ethernet::Header { dst: self.stack_mac, src: self.mac, ethertype };
+        match self.framing {
+            Framing::Ethernet => {
+                if let Ok(out) = out.try_into() {
+                    header.emit(out);
+                }
+            }
+            Framing::Fddi => {
+                if let Ok(out) = out.try_into() {
+                    fddi::emit(&header, out);
+                }
+            }
+            Framing::Packet => {}
         }
     }
 
     fn link_and_network(&self, out: &mut [u8], src: IpAddr, dst: IpAddr, protocol: u8, payload_len: usize) {
-        let (link, network) = out.split_at_mut(ethernet::HEADER_LEN);
+        let (link, network) = out.split_at_mut(self.framing.header_len());
         match (src, dst) {
             (IpAddr::V4(src), IpAddr::V4(dst)) => {
                 self.link(link, EtherType::Ipv4);

@@ -73,7 +73,7 @@ pub struct Opens {
 /// The configuration of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerConfig {
-    /// The link: queues, MTU, offloads, addresses (`mac_a` is the stack's, `mac_b` the peer's). With `coalescing` a
+    /// The link: framing, queues, MTU, offloads, addresses (`mac_a` is the stack's, `mac_b` the peer's). With `coalescing` a
     /// source sends super-segments.
     pub link: MemConfig,
     /// The peer's IP address. Segments to any other address are dropped.
@@ -97,6 +97,9 @@ pub struct PeerConfig {
     pub resends: bool,
     /// The most bytes that a source has in flight on a connection, whatever the window.
     pub in_flight: u32,
+    /// The most data of a segment, in bytes, less than the link's MTU would allow: the peer sends no more and offers it as its
+    /// maximum segment size. `None`: as much as fits.
+    pub mss: Option<u16>,
 }
 
 impl PeerConfig {
@@ -114,6 +117,7 @@ impl PeerConfig {
             retransmit_after: Duration::from_millis(200),
             resends: true,
             in_flight: u32::MAX,
+            mss: None,
         }
     }
 
@@ -130,7 +134,7 @@ impl PeerConfig {
         let headers = if self.address.is_ipv4() { 40 } else { 60 };
         ConnectionConfig {
             window: self.window.min(1 << 30),
-            mss: (self.link.mtu - headers).min(65_535) as u16,
+            mss: self.mss.unwrap_or(u16::MAX).min((self.link.mtu - headers).min(65_535) as u16),
             timestamps: self.timestamps,
             ack_every: self.ack_every.max(1),
             send: match self.traffic {
@@ -278,7 +282,7 @@ impl<P: Platform> Peer<P> {
         let published: Arc<[Arc<Published>]> = (0..config.link.queues).map(|_| Arc::default()).collect();
         // The rings do not split super-segments: the peer takes them whole.
         let rings = MemConfig { coalescing: true, ..config.link.clone() };
-        let rss = || Rss::new(&config.link.rss_key, config.link.queues).reversed();
+        let rss = || Rss::new(&config.link.rss_key, config.link.queues).reversed().framed(config.link.framing);
         let (Sending { queues: tx, counters }, rx) = mem::direction::<P>(&rings, rss());
         let opens = planned(&config, &rss());
         let queues = rx.into_iter().zip(tx).zip(opens).zip(published.iter());

@@ -123,7 +123,7 @@ impl<P: Platform> RemoteEnds<P> {
 
     /// Processes one frame from the stack.
     fn frame_arrives(&mut self, frame: &PktBuf) {
-        match Layout::of(frame) {
+        match Layout::framed(self.frames.framing, frame) {
             Some(layout) if layout.protocol == layout::TCP => self.segment_arrives(frame, &layout),
             Some(_) => self.counters.count_drop(DropReason::UdpNoSocket),
             None => self.other_arrives(frame),
@@ -132,17 +132,18 @@ impl<P: Platform> RemoteEnds<P> {
 
     /// Answers ARP requests and neighbour solicitations for its address; ignores everything else.
     fn other_arrives(&mut self, frame: &[u8]) {
-        let Ok((header, payload)) = ethernet::parse(frame) else {
-            return self.counters.count_drop(DropReason::FrameTooShort);
+        let (ethertype, payload) = match self.frames.payload(frame) {
+            Ok(payload) => payload,
+            Err(reason) => return self.counters.count_drop(reason),
         };
-        let reply = match (header.ethertype, self.address) {
-            (ethernet::EtherType::Arp, IpAddr::V4(address)) => match arp::parse(&frame[payload..]) {
+        let reply = match (ethertype, self.address) {
+            (ethernet::EtherType::Arp, IpAddr::V4(address)) => match arp::parse(payload) {
                 Ok(packet) if packet.op == arp::Operation::Request && packet.tpa == address => {
                     self.frames.arp_reply(&packet, address)
                 }
                 _ => return self.counters.count_drop(DropReason::ArpNotForUs),
             },
-            (ethernet::EtherType::Ipv6, IpAddr::V6(address)) => match solicited(&frame[payload..]) {
+            (ethernet::EtherType::Ipv6, IpAddr::V6(address)) => match solicited(payload) {
                 Some((target, asker)) if target == address => self.frames.neighbour_advert(address, asker),
                 _ => return self.counters.count_drop(DropReason::IpUnknownProtocol),
             },

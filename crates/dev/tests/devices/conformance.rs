@@ -27,7 +27,8 @@ fn kinds() -> Vec<MemConfig> {
         MemConfig { coalescing: true, ..offloads },
     ];
     let bare = kinds.clone().map(|kind| MemConfig { framing: Framing::Packet, ..kind });
-    kinds.into_iter().chain(bare).collect()
+    let fddi = kinds.clone().map(|kind| MemConfig { framing: Framing::Fddi, ..kind });
+    kinds.into_iter().chain(bare).chain(fddi).chain([MemConfig::fddi()]).collect()
 }
 
 #[test]

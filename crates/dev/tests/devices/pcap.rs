@@ -4,10 +4,10 @@ use std::io::{self, Cursor, Write};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dev::Device;
 use dev::fault::Pcg;
 use dev::mem::{MemConfig, pair};
 use dev::pcap::{CaptureDevice, Captured, Direction, ReadError, Reader, Replay, ReplayConfig, ReplayPacing, Writer};
+use dev::{Device, Framing};
 use observe::{DropReason, Time};
 use pcap_file::pcapng::{Block, PcapNgReader};
 use sync::Real;
@@ -262,4 +262,47 @@ fn devices_can_be_wrapped_in_any_order() {
     near.tx.flush();
     far.tx.transmit(build::data(Flow::v4(1), 1, b"x")).expect("room");
     assert_eq!(drain(&mut near).len(), 0, "the clock stands still, so the delay never ends");
+}
+
+/// The link types of the registry at tcpdump.org: 1, 10 and 101. A replay takes the frames of its own framing.
+#[test]
+fn each_framing_has_its_link_type() {
+    for (framing, number, frame) in [
+        (Framing::Ethernet, 1, build::data(Flow::v4(1), 1, b"data").to_vec()),
+        (Framing::Fddi, 10, frames::Frame::new(build::MAC, build::MAC, segment()).fddi_bytes()),
+        (Framing::Packet, 101, segment().bytes()),
+    ] {
+        let disk = Disk::default();
+        let (a, b) = pair::<Real>(MemConfig { framing, ..MemConfig::default() });
+        let mut tap = CaptureDevice::new(Box::new(a), disk.clone());
+        let (joined, _) = pair::<Real>(MemConfig { framing, ..MemConfig::default() });
+        let recording = tap.recording();
+        let mut joined = CaptureDevice::join(Box::new(joined), &recording);
+        let (mut near, mut other, _far) = (only_queue(&mut tap), only_queue(&mut joined), b);
+        near.tx.transmit(build::buffer(&frame)).expect("room");
+        other.tx.transmit(build::buffer(&frame)).expect("room");
+        recording.flush();
+        let types: Vec<u16> =
+            Reader::new(disk.contents()).expect("pcapng").map(|frame| frame.expect("a frame").link_type).collect();
+        assert_eq!(types, [number; 2]);
+
+        let mut capture = Vec::new();
+        let mut writer = Writer::new(&mut capture).expect("written");
+        for (interface, kind) in [Framing::Ethernet, Framing::Fddi, Framing::Packet].into_iter().enumerate() {
+            writer.framed_interface("wire", kind).expect("written");
+            writer.frame(interface as u32, 1, Direction::Inbound, &frame).expect("written");
+        }
+        drop(writer);
+        let config = ReplayConfig { framing, ..ReplayConfig::default() };
+        let clock = || Time::from_secs(1);
+        let mut replay = Replay::new(Reader::new(&capture[..]).expect("pcapng"), config, clock).expect("readable");
+        assert_eq!(replay.capabilities().framing, framing);
+        let played = drain(&mut only_queue(&mut replay));
+        assert_eq!(played.iter().map(|frame| frame.to_vec()).collect::<Vec<_>>(), [frame], "{framing:?}");
+        assert!(played[0].meta().flow_hash.is_some(), "{framing:?}: its flow is found");
+    }
+}
+
+fn segment() -> frames::Packet<'static> {
+    frames::Ends::PEER_TO_STACK.packet(frames::Segment::data((1, 2), 1, 1, b"data"))
 }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use dev::mem::MemConfig;
 use dev::peer::{Opens, Peer, PeerConfig, PeerMonitor, PeerTraffic, pattern};
-use dev::{Device, QueuePair};
+use dev::{Device, Framing, QueuePair};
 use frames::Frame;
 use observe::DropReason;
 use pktbuf::PktBuf;
@@ -269,18 +269,97 @@ fn address_questions_are_answered() {
 #[test]
 fn connections_live_on_the_queue_where_their_answers_arrive() {
     let address: IpAddr = Flow::v4(1).to.ip();
-    let mut device: Peer<Real> =
-        Peer::new(PeerConfig { link: MemConfig { queues: 4, ..MemConfig::default() }, ..PeerConfig::new(address) });
-    let mut queues = device.take_queues();
-    let rss = dev::rss::Rss::new(&wire::rss::SYMMETRIC_KEY, 4);
-    for port in 1000..1050 {
-        let flow = Flow::v4(port);
-        let syn = build::tcp(flow, &build::header(flow, 1, SYN), b"");
-        let answered_on = rss.queue(rss.hash_bytes(&syn));
-        queues[usize::from(port) % 4].tx.transmit(syn).expect("room");
-        for (index, queue) in queues.iter_mut().enumerate() {
-            let answers = drain(queue).len();
-            assert_eq!(answers, usize::from(index == answered_on));
+    for framing in [Framing::Ethernet, Framing::Fddi] {
+        let link = MemConfig { queues: 4, framing, ..MemConfig::default() };
+        let mut device: Peer<Real> = Peer::new(PeerConfig { link, ..PeerConfig::new(address) });
+        let mut queues = device.take_queues();
+        let rss = dev::rss::Rss::new(&wire::rss::SYMMETRIC_KEY, 4).framed(framing);
+        for port in 1000..1050 {
+            let flow = Flow::v4(port);
+            let packet = flow.packet(frames::Segment::of(&build::header(flow, 1, SYN), b""));
+            let frame = Frame::new(build::MAC, build::MAC, packet);
+            let syn = build::buffer(&if framing == Framing::Fddi { frame.fddi_bytes() } else { frame.bytes() });
+            let answered_on = rss.queue(rss.hash_bytes(&syn));
+            queues[usize::from(port) % 4].tx.transmit(syn).expect("room");
+            for (index, queue) in queues.iter_mut().enumerate() {
+                let answers = drain(queue).len();
+                assert_eq!(answers, usize::from(index == answered_on), "{framing:?}");
+            }
         }
     }
+}
+
+/// A conversation over FDDI in frames: the answer to a question about its address, a handshake, and the next segment of the
+/// window, each behind the header of RFC 1390.
+#[test]
+fn a_peer_on_a_ring_speaks_fddi() {
+    for flow in [Flow::v4(4000), Flow::v6(4000)] {
+        let v6 = flow.to.is_ipv6();
+        let (network, types) = if v6 { (40, [0x86, 0xdd]) } else { (20, [0x08, 0x00]) };
+        let link = MemConfig::fddi();
+        let head = |ethertype: [u8; 2]| {
+            [&[0x50][..], &link.mac_a.0, &link.mac_b.0, &[0xaa, 0xaa, 3, 0, 0, 0], &ethertype].concat()
+        };
+        let config = PeerConfig { link: link.clone(), timestamps: false, ..PeerConfig::new(flow.to.ip()) };
+        let config = PeerConfig { traffic: PeerTraffic::Source { bytes: None }, ..config };
+        let mut queue = only_queue(&mut Peer::<Real>::new(config));
+        let say = |queue: &mut QueuePair, flags, ack, options| {
+            let header = Header { ack: SeqNumber(ack), window: 10_000, options, ..build::header(flow, ack, flags) };
+            let packet = flow.packet(frames::Segment::of(&header, b""));
+            let frame = Frame::new(link.mac_a, link.mac_b, packet).fddi_bytes();
+            queue.tx.transmit(build::buffer(&frame)).expect("room");
+            drain(queue)
+        };
+        let syn_ack = say(&mut queue, SYN, 0, Options { mss: Some(9000), ..Options::NONE });
+        assert_eq!((syn_ack.len(), &syn_ack[0][..21]), (1, &head(types)[..]));
+        let opened = tcp::parse(&syn_ack[0][21 + network..]).expect("a TCP header");
+        let mss = 4352 - network - 20;
+        assert_eq!((opened.flags, opened.options.mss), (SYN.union(ACK), Some(mss as u16)));
+        let data = say(&mut queue, ACK, opened.seq.0.wrapping_add(1), Options::NONE);
+        assert!(data.len() >= 2, "{} segments", data.len());
+        assert_eq!((&data[0][..21], data[0].len()), (&head(types)[..], 21 + 4352));
+        assert_eq!(data[0][21 + network + 20..], *pattern(0, mss));
+        assert_eq!(data[1][21 + network + 20..], *pattern(mss as u64, data[1].len() - 21 - network - 20));
+    }
+}
+
+#[test]
+fn a_peer_on_a_ring_answers_arp_and_drops_other_frames() {
+    let link = MemConfig::fddi();
+    let mut device: Peer<Real> = Peer::new(PeerConfig { link: link.clone(), ..PeerConfig::new(Flow::v4(1).to.ip()) });
+    let counters = device.counters().expect("counters");
+    let mut queue = only_queue(&mut device);
+    let (sha, tha) = (link.mac_a, MacAddr::UNSPECIFIED);
+    let question =
+        arp::Packet { op: arp::Operation::Request, sha, spa: [10, 0, 0, 1].into(), tha, tpa: [10, 0, 0, 2].into() };
+    let asked = Frame::new(sha, MacAddr::BROADCAST, question).fddi_bytes();
+    queue.tx.transmit(build::buffer(&asked)).expect("room");
+    let replies = drain(&mut queue);
+    let head = [&[0x50][..], &sha.0, &link.mac_b.0, &[0xaa, 0xaa, 3, 0, 0, 0, 8, 6]].concat();
+    assert_eq!((replies.len(), &replies[0][..21]), (1, &head[..]));
+    let reply = arp::parse(&replies[0][21..]).expect("ARP");
+    assert_eq!((reply.op, reply.sha, reply.tha), (arp::Operation::Reply, link.mac_b, sha));
+    let mut management = asked;
+    management[0] = 0x41;
+    queue.tx.transmit(build::buffer(&management)).expect("room");
+    assert_eq!((drain(&mut queue).len(), counters.dropped(DropReason::UnknownEtherType)), (0, 1));
+}
+
+/// An MSS below that of the link is announced, and is the length of its segments.
+#[test]
+fn a_peer_keeps_to_its_own_segment_size() {
+    let source = PeerTraffic::Source { bytes: Some(2500) };
+    let mut queue = only_queue(&mut peer(source, |config| config.mss = Some(700)));
+    let flow = Flow::v4(4000);
+    let header = |flags, ack, mss| {
+        let options = Options { mss, ..Options::NONE };
+        Header { ack: SeqNumber(ack), window: 10_000, options, ..build::header(flow, ack.min(1), flags) }
+    };
+    queue.tx.transmit(build::tcp(flow, &header(SYN, 0, Some(1460)), b"")).expect("room");
+    let opened = heard(&mut queue)[0].0;
+    assert_eq!(opened.options.mss, Some(700));
+    let ack = Header { seq: SeqNumber(1), ..header(ACK, opened.seq.0.wrapping_add(1), None) };
+    queue.tx.transmit(build::tcp(flow, &ack, b"")).expect("room");
+    let lengths: Vec<usize> = heard(&mut queue).iter().map(|(_, data)| data.len()).collect();
+    assert_eq!(lengths[..3], [700, 700, 700]);
 }

@@ -2,6 +2,8 @@
 
 #![allow(dead_code)] // each test file uses its part
 
+pub mod transfer;
+
 use std::ops::{Deref, DerefMut};
 
 use heddle::config::Config;

@@ -160,7 +160,7 @@ impl Autoconf {
                 if self.tracked[at].sent == PROBE_NUM {
                     return self.assign(at, step);
                 }
-                step.changes.frames.extend(message::arp_probe(self.view.mac, address, step.counters));
+                step.changes.frames.extend(message::arp_probe(self.view.link_end(), address, step.counters));
                 let wait = PROBE_MIN + self.random_below(PROBE_MAX - PROBE_MIN);
                 let tracked = &mut self.tracked[at];
                 tracked.sent += 1;
@@ -170,7 +170,7 @@ impl Autoconf {
                 if self.tracked[at].sent == DAD_TRANSMITS {
                     return self.assign(at, step);
                 }
-                step.changes.frames.extend(message::duplicate_solicit(self.view.mac, address, step.counters));
+                step.changes.frames.extend(message::duplicate_solicit(self.view.link_end(), address, step.counters));
                 self.tracked[at].sent += 1;
                 self.tracked[at].deadline = step.now + self.timing.retrans;
             }
@@ -219,7 +219,7 @@ impl Autoconf {
     /// Announces the address on the link (RFC 5227 section 2.3).
     fn announce(&mut self, at: usize, step: &mut StepContext<'_>) {
         let IpAddr::V4(address) = self.tracked[at].address else { return };
-        step.changes.frames.extend(message::arp_announcement(self.view.mac, address, step.counters));
+        step.changes.frames.extend(message::arp_announcement(self.view.link_end(), address, step.counters));
         let tracked = &mut self.tracked[at];
         tracked.sent += 1;
         tracked.deadline = step.now + ANNOUNCE_INTERVAL;

@@ -11,7 +11,7 @@ use wire::{igmp, ipv4, protocol};
 
 use super::membership::GroupVersion;
 use crate::interface::{ALL_ROUTERS, InterfaceView, group_mac};
-use crate::output::{self, LinkHeader};
+use crate::output;
 
 type Records<G> = SmallVec<[(RecordKind, G); 8]>;
 
@@ -88,7 +88,7 @@ fn igmp_frame(view: &InterfaceView, mut packet: PktBuf, dst: Ipv4Addr) -> Option
     };
     header.emit_with_router_alert(packet.push_front(ipv4::ROUTER_ALERT_HEADER_LEN).first_chunk_mut()?);
     let link = group_mac(IpAddr::V4(dst))?;
-    LinkHeader::with_type(view.mac, link, EtherType::Ipv4).prepend(&mut packet);
+    view.link_end().header_of_type(link, EtherType::Ipv4).prepend(&mut packet);
     Some(packet)
 }
 
@@ -122,6 +122,6 @@ fn mld_source(view: &InterfaceView) -> Ipv6Addr {
 fn mld_frame(view: &InterfaceView, mut packet: PktBuf, source: Ipv6Addr, dst: Ipv6Addr) -> Option<PktBuf> {
     output::ipv6_header(&mut packet, source, dst, protocol::HOP_BY_HOP, 0, mld::HOP_LIMIT, 0);
     let link = group_mac(IpAddr::V6(dst))?;
-    LinkHeader::with_type(view.mac, link, EtherType::Ipv6).prepend(&mut packet);
+    view.link_end().header_of_type(link, EtherType::Ipv6).prepend(&mut packet);
     Some(packet)
 }

@@ -274,7 +274,7 @@ impl Autoconf {
         solicitation.interval = (solicitation.interval * 2).min(MOST_SOLICITATION_INTERVAL);
         let own = self.tracked.iter().find(|tracked| tracked.origin == Origin::LinkLocal && tracked.is_in_use());
         let Some(IpAddr::V6(source)) = own.map(|tracked| tracked.address) else { return };
-        match message::router_solicit(self.view.mac, source, step.counters) {
+        match message::router_solicit(self.view.link_end(), source, step.counters) {
             Some(frame) => step.changes.frames.push(frame),
             None => step.counters.count_drop(DropReason::NoBuffer),
         }

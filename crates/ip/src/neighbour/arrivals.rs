@@ -12,7 +12,6 @@ use wire::icmpv6::{DISCOVERY_HOP_LIMIT, Message};
 use super::{Creator, DEFEND_INTERVAL, NeighbourState, NeighbourTable, Resolution, message};
 use crate::datagram::Datagram;
 use crate::interface::{ALL_NODES, InterfaceView};
-use crate::output::LinkHeader;
 
 /// The effects of an arrival or a time-out.
 #[derive(Debug, Default)]
@@ -138,7 +137,7 @@ impl NeighbourTable {
         }
         let mut effects = NeighbourEffects::default();
         if asks_us {
-            effects.frames.extend(message::arp_reply(interface.mac, packet, counters));
+            effects.frames.extend(message::arp_reply(interface.link_end(), packet, counters));
         }
         if !probe {
             self.learn_arp(now, interface, packet, asks_us, &mut effects, counters);
@@ -190,7 +189,7 @@ impl NeighbourTable {
         let defended = self.defences.iter().all(|(ours, _)| *ours != address);
         if defended {
             self.defences.push((address, now));
-            effects.frames.extend(message::arp_announcement(interface.mac, packet.spa, counters));
+            effects.frames.extend(message::arp_announcement(interface.link_end(), packet.spa, counters));
         }
         effects.conflict = Some(Conflict { address, by: Some(packet.sha), defended });
         effects
@@ -252,13 +251,13 @@ impl NeighbourTable {
     ) -> Option<PktBuf> {
         let mut packet = message::neighbour_advert(interface.mac, target, asker, counters)?;
         if let Some(mac) = mac {
-            LinkHeader::new(interface.mac, mac, IpAddr::V6(asker)).prepend(&mut packet);
+            interface.link_header(mac, IpAddr::V6(asker)).prepend(&mut packet);
             return Some(packet);
         }
         let dst = if asker.is_unspecified() { ALL_NODES } else { asker };
         match self.resolve(now, interface, IpAddr::V6(dst), packet, counters) {
             Resolution::Ready(mac, mut packet) => {
-                LinkHeader::new(interface.mac, mac, IpAddr::V6(dst)).prepend(&mut packet);
+                interface.link_header(mac, IpAddr::V6(dst)).prepend(&mut packet);
                 Some(packet)
             }
             Resolution::Queued { solicit } => solicit,

@@ -9,7 +9,7 @@ use wire::ethernet::MacAddr;
 
 use super::{DELAY_FIRST_PROBE_TIME, DOUBT_TIME, IDLE_TIME, message};
 use crate::interface::InterfaceView;
-use crate::output::LinkHeader;
+use crate::link::{LinkEnd, LinkHeader};
 
 /// The state of a neighbour (RFC 4861 section 7.3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,12 +53,12 @@ pub(super) struct NeighbourEntry {
     pub heard: Time,
     pub pending: VecDeque<PktBuf>,
     /// The sender's addresses in our solicitations.
-    local_mac: MacAddr,
+    local: LinkEnd,
     local_addr: IpAddr,
 }
 
 impl NeighbourEntry {
-    pub fn new(address: IpAddr, local_mac: MacAddr, local_addr: IpAddr) -> Self {
+    pub fn new(address: IpAddr, local: LinkEnd, local_addr: IpAddr) -> Self {
         Self {
             address,
             mac: MacAddr::UNSPECIFIED,
@@ -70,7 +70,7 @@ impl NeighbourEntry {
             used: Time::ZERO,
             heard: Time::ZERO,
             pending: VecDeque::new(),
-            local_mac,
+            local,
             local_addr,
         }
     }
@@ -109,7 +109,7 @@ impl NeighbourEntry {
     }
 
     pub fn link_header(&self) -> LinkHeader {
-        LinkHeader::new(self.local_mac, self.mac, self.address)
+        self.local.header_to(self.mac, self.address)
     }
 
     /// The solicitation due: multicast or broadcast while the address is unknown, unicast while it is checked. An ARP
@@ -121,11 +121,9 @@ impl NeighbourEntry {
             _ => Some(self.mac),
         };
         match (self.local_addr, self.address) {
-            (IpAddr::V4(ours), IpAddr::V4(target)) => {
-                message::arp_request(self.local_mac, ours, target, unicast, counters)
-            }
+            (IpAddr::V4(ours), IpAddr::V4(target)) => message::arp_request(self.local, ours, target, unicast, counters),
             (IpAddr::V6(ours), IpAddr::V6(target)) => {
-                message::neighbour_solicit(self.local_mac, ours, target, unicast, counters)
+                message::neighbour_solicit(self.local, ours, target, unicast, counters)
             }
             _ => None,
         }
@@ -133,7 +131,7 @@ impl NeighbourEntry {
 
     /// Updates the sender's addresses if the interface was readdressed since the entry was made.
     pub fn update_source(&mut self, interface: &InterfaceView) {
-        self.local_mac = interface.mac;
+        self.local = interface.link_end();
         if !interface.is_local(self.local_addr)
             && let Some(source) = interface.source_for(self.address)
         {

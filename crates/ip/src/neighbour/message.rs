@@ -10,43 +10,46 @@ use wire::icmpv6::{DISCOVERY_HOP_LIMIT, Message};
 use wire::{ipv6, protocol};
 
 use crate::interface::{ALL_NODES, ALL_ROUTERS, group_mac};
-use crate::output::{self, LinkHeader};
+use crate::link::LinkEnd;
+use crate::output;
 
-fn arp_frame(packet: &arp::Packet, link_dst: MacAddr) -> Option<PktBuf> {
+fn arp_frame(link: LinkEnd, packet: &arp::Packet, link_dst: MacAddr) -> Option<PktBuf> {
     let mut frame = PktBuf::alloc(arp::PACKET_LEN)?;
     packet.emit(frame.append(arp::PACKET_LEN).first_chunk_mut()?);
-    LinkHeader::with_type(packet.sha, link_dst, EtherType::Arp).prepend(&mut frame);
+    link.header_of_type(link_dst, EtherType::Arp).prepend(&mut frame);
     Some(frame)
 }
 
 /// An ARP request for `target`, broadcast or to `unicast` alone (RFC 1122 section 2.3.2.1).
 pub(super) fn arp_request(
-    mac: MacAddr,
+    link: LinkEnd,
     ours: Ipv4Addr,
     target: Ipv4Addr,
     unicast: Option<MacAddr>,
     counters: &Counters,
 ) -> Option<PktBuf> {
-    let request = arp::Packet { op: Operation::Request, sha: mac, spa: ours, tha: MacAddr::UNSPECIFIED, tpa: target };
+    let request =
+        arp::Packet { op: Operation::Request, sha: link.mac, spa: ours, tha: MacAddr::UNSPECIFIED, tpa: target };
     counters.increment(Counter::ArpRequestsOut);
-    arp_frame(&request, unicast.unwrap_or(MacAddr::BROADCAST))
+    arp_frame(link, &request, unicast.unwrap_or(MacAddr::BROADCAST))
 }
 
 /// An ARP probe for `target`, broadcast, with no sender address (RFC 5227 section 2.1.1).
-pub(crate) fn arp_probe(mac: MacAddr, target: Ipv4Addr, counters: &Counters) -> Option<PktBuf> {
-    arp_request(mac, Ipv4Addr::UNSPECIFIED, target, None, counters)
+pub(crate) fn arp_probe(link: LinkEnd, target: Ipv4Addr, counters: &Counters) -> Option<PktBuf> {
+    arp_request(link, Ipv4Addr::UNSPECIFIED, target, None, counters)
 }
 
 /// The reply to `request`, unicast to its sender.
-pub(super) fn arp_reply(mac: MacAddr, request: &arp::Packet, counters: &Counters) -> Option<PktBuf> {
-    let reply = arp::Packet { op: Operation::Reply, sha: mac, spa: request.tpa, tha: request.sha, tpa: request.spa };
+pub(super) fn arp_reply(link: LinkEnd, request: &arp::Packet, counters: &Counters) -> Option<PktBuf> {
+    let reply =
+        arp::Packet { op: Operation::Reply, sha: link.mac, spa: request.tpa, tha: request.sha, tpa: request.spa };
     counters.increment(Counter::ArpRepliesOut);
-    arp_frame(&reply, request.sha)
+    arp_frame(link, &reply, request.sha)
 }
 
 /// An ARP announcement that defends one of our addresses (RFC 5227 section 2.3).
-pub(crate) fn arp_announcement(mac: MacAddr, ours: Ipv4Addr, counters: &Counters) -> Option<PktBuf> {
-    arp_request(mac, ours, ours, None, counters)
+pub(crate) fn arp_announcement(link: LinkEnd, ours: Ipv4Addr, counters: &Counters) -> Option<PktBuf> {
+    arp_request(link, ours, ours, None, counters)
 }
 
 fn discovery_packet(src: Ipv6Addr, dst: Ipv6Addr, message: &Message) -> Option<PktBuf> {
@@ -60,37 +63,37 @@ fn discovery_packet(src: Ipv6Addr, dst: Ipv6Addr, message: &Message) -> Option<P
 /// A neighbour solicitation for `target`, to its solicited-node group or to `unicast` alone (RFC 4861 sections 7.2.2
 /// and 7.3.3).
 pub(super) fn neighbour_solicit(
-    mac: MacAddr,
+    link: LinkEnd,
     ours: Ipv6Addr,
     target: Ipv6Addr,
     unicast: Option<MacAddr>,
     counters: &Counters,
 ) -> Option<PktBuf> {
     let dst = if unicast.is_some() { target } else { ipv6::solicited_node(target) };
-    let mut frame = discovery_packet(ours, dst, &Message::NeighbourSolicit { target, source: Some(mac) })?;
+    let mut frame = discovery_packet(ours, dst, &Message::NeighbourSolicit { target, source: Some(link.mac) })?;
     let link_dst = unicast.or_else(|| group_mac(IpAddr::V6(dst)))?;
-    LinkHeader::with_type(mac, link_dst, EtherType::Ipv6).prepend(&mut frame);
+    link.header_of_type(link_dst, EtherType::Ipv6).prepend(&mut frame);
     counters.increment(Counter::NeighbourSolicitsOut);
     Some(frame)
 }
 
 /// A solicitation that tests `target`, to its solicited-node group, from the unspecified address (RFC 4862 section
 /// 5.4.2).
-pub(crate) fn duplicate_solicit(mac: MacAddr, target: Ipv6Addr, counters: &Counters) -> Option<PktBuf> {
+pub(crate) fn duplicate_solicit(link: LinkEnd, target: Ipv6Addr, counters: &Counters) -> Option<PktBuf> {
     counters.increment(Counter::NeighbourSolicitsOut);
     let message = Message::NeighbourSolicit { target, source: None };
-    group_frame(mac, Ipv6Addr::UNSPECIFIED, ipv6::solicited_node(target), &message)
+    group_frame(link, Ipv6Addr::UNSPECIFIED, ipv6::solicited_node(target), &message)
 }
 
 /// A router solicitation (RFC 4861 section 6.3.7).
-pub(crate) fn router_solicit(mac: MacAddr, ours: Ipv6Addr, counters: &Counters) -> Option<PktBuf> {
+pub(crate) fn router_solicit(link: LinkEnd, ours: Ipv6Addr, counters: &Counters) -> Option<PktBuf> {
     counters.increment(Counter::RouterSolicitsOut);
-    group_frame(mac, ours, ALL_ROUTERS, &Message::RouterSolicit { source: Some(mac) })
+    group_frame(link, ours, ALL_ROUTERS, &Message::RouterSolicit { source: Some(link.mac) })
 }
 
-fn group_frame(mac: MacAddr, src: Ipv6Addr, dst: Ipv6Addr, message: &Message) -> Option<PktBuf> {
+fn group_frame(link: LinkEnd, src: Ipv6Addr, dst: Ipv6Addr, message: &Message) -> Option<PktBuf> {
     let mut frame = discovery_packet(src, dst, message)?;
-    LinkHeader::with_type(mac, group_mac(IpAddr::V6(dst))?, EtherType::Ipv6).prepend(&mut frame);
+    link.header_of_type(group_mac(IpAddr::V6(dst))?, EtherType::Ipv6).prepend(&mut frame);
     Some(frame)
 }
 

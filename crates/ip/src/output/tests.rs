@@ -1,5 +1,6 @@
 use super::*;
 use crate::testing::*;
+use wire::ethernet::EtherType;
 
 fn payload(len: usize) -> PktBuf {
     let mut buf = PktBuf::alloc(len).unwrap();
@@ -32,7 +33,7 @@ fn headers_are_what_the_parsers_read() {
 #[test]
 fn link_headers_are_kept_and_copied() {
     let mut packet = payload(10);
-    let link = LinkHeader::new(OUR_MAC, PEER_MAC, PEER6.into());
+    let link = interface().link_header(PEER_MAC, PEER6.into());
     link.prepend(&mut packet);
     let (header, offset) = ethernet::parse(&packet).unwrap();
     assert_eq!((header.dst, header.src, header.ethertype, offset), (PEER_MAC, OUR_MAC, EtherType::Ipv6, 14));

@@ -43,6 +43,10 @@ impl<P: Platform> CarriesFrames<P> for FrameCarrier<P> {
                 charge::frame::<P>(&frame.buffer);
                 (ip::input::ethernet(frame.buffer, view, counters), frame.followed)
             }
+            StackInput::Fddi(frame) => {
+                charge::frame::<P>(&frame.buffer);
+                (ip::input::fddi(frame.buffer, view, counters), frame.followed)
+            }
             StackInput::Packet(packet) => {
                 charge::frame::<P>(&packet.buffer);
                 (ip::input::without_link(packet.buffer, view, counters), packet.followed)

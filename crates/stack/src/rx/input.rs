@@ -20,6 +20,15 @@ impl<P: Platform> Driver<P> {
         self.input(interface, (input, packet.followed), now, deferred);
     }
 
+    /// A frame with an FDDI header.
+    #[inline(never)]
+    pub(super) fn fddi(&mut self, interface: usize, frame: Frame, now: Time, deferred: &mut DeferredEffects<P>) {
+        charge::frame::<P>(&frame.buffer);
+        let view = self.shared.links().view(interface);
+        let input = ip::input::fddi(frame.buffer, view, &self.counters);
+        self.input(interface, (input, frame.followed), now, deferred);
+    }
+
     /// Classifies a frame that is not a plain segment. `followed`: data of the same connection follows directly.
     #[inline(never)]
     pub(super) fn input(

@@ -88,7 +88,7 @@ impl fmt::Display for StackError {
             }
             StackError::Framing(port) => write!(
                 f,
-                "device {port} cannot share an interface with the others: all carry Ethernet frames, or all bare packets"
+                "device {port} cannot share an interface with the others: all carry Ethernet frames, or all FDDI frames, or all bare packets"
             ),
             StackError::Address(address, error) => write!(f, "address {address} cannot be used: {error}"),
             StackError::NullLock(arch) => write!(
@@ -275,13 +275,14 @@ fn build_interface<P: Platform>(
     let (framing, mac, mtu) = link_of(ports, &numbers)?;
     let mut view = match framing {
         Framing::Ethernet => InterfaceView::new(index as u16, mac, mtu),
+        Framing::Fddi => InterfaceView::new(index as u16, mac, mtu).over_fddi(),
         Framing::Packet => InterfaceView::without_link(index as u16, mtu),
     };
     for (address, prefix) in &addresses {
         view.add_address(*address, *prefix).map_err(|error| StackError::Address(*address, error))?;
     }
     // Without a link no other host can have the same address, and no router can be heard.
-    let autoconf = if addressing.is_checked() && framing == Framing::Ethernet {
+    let autoconf = if addressing.is_checked() && framing.has_addresses() {
         let settings = ip::autoconf::AutoconfConfig {
             addresses,
             from_routers: addressing.from_routers,

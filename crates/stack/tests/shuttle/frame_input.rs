@@ -59,7 +59,9 @@ impl<P: Platform> Scene<P> {
             match self.input.take() {
                 Some(mut taken) => {
                     let frame = taken.frame.take().map(|frame| match frame.input {
-                        StackInput::Frame(frame) | StackInput::Packet(frame) => frame.buffer[0],
+                        StackInput::Frame(frame) | StackInput::Fddi(frame) | StackInput::Packet(frame) => {
+                            frame.buffer[0]
+                        }
                     });
                     drop(taken);
                     self.see(frame, 0);
