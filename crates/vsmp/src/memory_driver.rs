@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use dev::mem::MemConfig;
 use dev::peer::{Peer, PeerConfig, PeerMonitor};
-use dev::{Capabilities, Device, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake};
+use dev::{Capabilities, Device, Framing, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake};
 use pktbuf::{Checksum, PktBuf};
 use sync::{Lock, LockClass, LockKind, Object, Platform, Step};
 
@@ -27,8 +27,8 @@ use crate::{Vsmp, machine};
 
 /// Frames that a thread may give to it at once.
 const ROOM: usize = 1024;
-/// Bytes of a packet that it writes: the headers.
-const HEADERS: usize = 64;
+/// Bytes of a packet that it writes behind the link header: the other headers.
+const HEADERS: usize = 50;
 
 /// A driver.
 pub struct MemoryDriver {
@@ -106,8 +106,9 @@ impl MemoryDriver {
             remote: Mutex::new(Remote { far, ready: VecDeque::new(), datagram: None }),
             carried: (0..threads).map(|_| AtomicU32::new(0)).collect(),
         });
+        let framing = capabilities.framing;
         let pair = |index| QueuePair {
-            rx: Box::new(Rx { shared: shared.clone(), index }),
+            rx: Box::new(Rx { shared: shared.clone(), index, framing }),
             tx: Box::new(Tx { shared: shared.clone(), sums }),
         };
         MemoryDriver { capabilities, queues: (0..threads).map(pair).collect(), monitor, shared }
@@ -148,6 +149,7 @@ impl Device for MemoryDriver {
 struct Rx {
     shared: Arc<Shared>,
     index: usize,
+    framing: Framing,
 }
 
 impl RxQueue for Rx {
@@ -161,13 +163,14 @@ impl RxQueue for Rx {
         let frame = machine::outside(|| self.shared.remote().next());
         drop(turn);
         let Some(frame) = frame else { return 0 };
-        self.shared.carried[self.index].store(remote_port(&frame).into(), Relaxed);
+        self.shared.carried[self.index].store(remote_port(self.framing, &frame).into(), Relaxed);
         let buffer = PktBuf::from_slice(&frame);
         let meta = *frame.meta();
         machine::outside(|| drop(frame));
         let Some(mut buffer) = buffer else { return 0 };
         *buffer.meta_mut() = meta;
-        machine::touch(Object::Buffer, buffer.as_ptr().addr(), buffer.len().min(HEADERS), true);
+        let headers = self.framing.header_len() + HEADERS;
+        machine::touch(Object::Buffer, buffer.as_ptr().addr(), buffer.len().min(headers), true);
         batch.push(buffer);
         1
     }
@@ -183,10 +186,11 @@ impl RxQueue for Rx {
 }
 
 /// The source port of a segment or datagram; 0 if it is none.
-fn remote_port(frame: &[u8]) -> u16 {
-    let version = frame.get(wire::ethernet::HEADER_LEN).map_or(0, |byte| byte >> 4);
+fn remote_port(framing: Framing, frame: &[u8]) -> u16 {
+    let link = framing.header_len();
+    let version = frame.get(link).map_or(0, |byte| byte >> 4);
     let network = if version == 6 { wire::ipv6::HEADER_LEN } else { wire::ipv4::HEADER_LEN };
-    let at = wire::ethernet::HEADER_LEN + network;
+    let at = link + network;
     frame.get(at..at + 2).map_or(0, |port| u16::from_be_bytes([port[0], port[1]]))
 }
 

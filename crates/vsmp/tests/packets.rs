@@ -39,9 +39,28 @@ fn every_byte_arrives_at_its_place() {
         "msgp-pool:6+tas+unordered send bytes=4016 ipv6",
         "msgp-pool+tas+unordered udp send",
         "msgp-pool+tas+unordered udp receive checksum ipv6",
+        "msgp-pool+tas+unordered receive checksum fddi",
+        "msgp-pool:6+tas receive after tickets fddi ipv6",
+        "msgp-pool+tas+unordered send checksum bytes=4016 fddi",
+        "msgp-pool:2+mcs+unordered send bytes=4016 fddi ipv6",
+        "msgp-pool+tas+unordered udp send fddi",
+        "msgp-pool+tas+unordered udp receive checksum fddi ipv6",
     ] {
         run(line, 3);
     }
+}
+
+/// The MTU of FDDI has room for 4312 bytes, but packets have the bytes that are asked for, in both directions.
+#[test]
+fn packets_over_fddi_have_their_size() {
+    for (words, payload) in [("receive", 4096), ("receive bytes=3000", 3000), ("receive bytes=4312", 4312)] {
+        let carried = run(&format!("msgp-pool+mcs+unordered {words} checksum fddi"), 2);
+        // The beginning and the end of the measurement divide the packets of each thread.
+        let (packets, taken) = (carried.segments, carried.bytes / payload);
+        assert!(packets > 100 && packets.abs_diff(taken) <= 16, "{words}: {packets} segments for {taken} packets");
+    }
+    let sent = run("msgp-pool+mcs+unordered send checksum fddi", 2);
+    assert!(sent.bytes.is_multiple_of(4096), "{} bytes in order", sent.bytes);
 }
 
 /// A machine that is not the first of its process finds other addresses free, so the bounds leave room for that.
@@ -168,6 +187,8 @@ fn the_name_of_a_workload_says_its_traffic() {
         "receive+after+tickets",
         "send+each+counts=atomic+global-caches",
         "receive+counts=locked+ms=10",
+        "receive+checksum+fddi",
+        "send+udp+fddi+bytes=1024",
     ] {
         assert_eq!(name.parse::<Traffic>().expect("traffic").to_string(), name);
         let workload: vsmp::simulation::Workload = format!("packets-{name}").parse().expect("a workload");
@@ -189,4 +210,8 @@ fn a_line_that_means_nothing_is_refused_by_name() {
     assert!(refused("up receive").contains("one thread"));
     assert!(refused("msgp-pool conns=0").contains("connections"));
     assert!(refused("msgp-pool tickets bytes=502").contains("251"));
+    let said = "over FDDI packets have at most 4312 bytes, because its MTU is 4352";
+    assert_eq!(refused("msgp-pool fddi bytes=4313"), said);
+    assert_eq!(refused("msgp-pool fddi bytes=4293 ipv6"), said.replace("4312", "4292"));
+    assert!(Packets::parse("msgp-pool fddi bytes=4292 ipv6", 2, 1, &preset).is_ok());
 }

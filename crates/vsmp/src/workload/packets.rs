@@ -274,14 +274,18 @@ impl Packets {
         (0..self.traffic.payload).map(|at| (at % PERIOD) as u8).collect()
     }
 
+    /// Bytes of the headers of IP and TCP.
+    fn headers(&self) -> usize {
+        if self.ipv6 { 60 } else { 40 }
+    }
+
     fn remote(&self) -> PeerConfig {
         let mut remote = PeerConfig::new(self.addresses()[1]);
-        let headers = if self.ipv6 { 60 } else { 40 };
-        remote.link = MemConfig {
-            mtu: self.traffic.payload + headers,
-            checksum_offload: self.traffic.summing == Summing::Card,
-            ..remote.link
-        };
+        let mtu = self.traffic.payload + self.headers();
+        let link = if self.traffic.fddi { MemConfig::fddi() } else { MemConfig { mtu, ..remote.link } };
+        // Over FDDI the MTU has room for more than a packet.
+        remote.mss = Some(self.traffic.payload as u16).filter(|_| self.traffic.fddi);
+        remote.link = MemConfig { checksum_offload: self.traffic.summing == Summing::Card, ..link };
         (remote.window, remote.timestamps, remote.resends) = (BUFFER, false, false);
         // A packet that waits for an unfair lock may be overtaken by all that are in flight, and TCP keeps no more than these.
         remote.in_flight = BUFFER / 4;

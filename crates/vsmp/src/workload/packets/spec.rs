@@ -35,6 +35,7 @@ impl std::error::Error for SpecError {}
 /// | `each` | a connection for each CPU, whatever number of them is asked for |
 /// | `counts=atomic`, `counts=locked` | under `msgp-pool`, the holders of a connection are counted by an atomic instruction that is charged, or under a lock of their own; without the word nothing is charged for counting |
 /// | `global-caches` | free packet buffers are kept under one lock for each size, of the kernel's kind, instead of for each thread |
+/// | `fddi` | the driver is one of FDDI, with its link headers and its MTU of 4352 bytes; without the word it is one of Ethernet, whose MTU is that of the packets |
 /// | `bytes=N` | data of a packet; 4096 |
 /// | `locks=KIND` | the kind of all locks but those whose kind the architecture says |
 /// | `ms=N` | virtual time that is measured, in milliseconds; 1000 |
@@ -62,6 +63,8 @@ pub struct Traffic {
     pub counts: Option<ReferenceCounts>,
     /// Where free packet buffers are kept.
     pub caching: Caching,
+    /// The driver's frames are those of FDDI.
+    pub fddi: bool,
     /// Bytes of data in a packet.
     pub payload: usize,
     /// The kind of all locks, but those of a connection if the architecture says theirs; `None`: the kernel's.
@@ -80,6 +83,7 @@ impl Default for Traffic {
             each: false,
             counts: None,
             caching: Caching::PerThread,
+            fddi: false,
             payload: 4096,
             lock_kind: None,
             time: Duration::from_secs(1),
@@ -111,6 +115,7 @@ impl fmt::Display for Traffic {
             ("counts=atomic", self.counts == Some(ReferenceCounts::Atomic)),
             ("counts=locked", self.counts == Some(ReferenceCounts::Locked)),
             ("global-caches", self.caching == Caching::Global),
+            ("fddi", self.fddi),
         ];
         words.iter().filter(|(_, is)| *is).try_for_each(|(word, _)| write!(f, "+{word}"))?;
         let usual = Traffic::default();
@@ -143,6 +148,7 @@ impl Traffic {
                 "tickets" => self.tickets = true,
                 "each" => self.each = true,
                 "global-caches" => self.caching = Caching::Global,
+                "fddi" => self.fddi = true,
                 _ => return Err(unknown()),
             },
             Some(("locks", kind)) => {
@@ -204,7 +210,7 @@ impl Packets {
     /// # Errors
     /// The architecture lets one thread use a connection, or a number is out of range.
     pub fn check(&self) -> Result<(), SpecError> {
-        let Traffic { payload, tickets, time, .. } = self.traffic;
+        let Traffic { payload, tickets, fddi, time, .. } = self.traffic;
         if self.arch.properties().single_thread {
             return Err(SpecError(format!(
                 "`{}` lets one thread use a connection; packets are carried by several",
@@ -213,6 +219,13 @@ impl Packets {
         }
         if !(1..=64).contains(&self.connections()) || !(64..=60_000).contains(&payload) || self.cpus == 0 {
             return Err(SpecError("packets have 64 to 60000 bytes, on 1 to 64 connections".to_owned()));
+        }
+        let most = wire::fddi::MTU - self.headers();
+        if fddi && payload > most {
+            return Err(SpecError(format!(
+                "over FDDI packets have at most {most} bytes, because its MTU is {}",
+                wire::fddi::MTU
+            )));
         }
         if tickets && payload.is_multiple_of(PERIOD) {
             return Err(SpecError(format!("with tickets packets have no multiple of {PERIOD} bytes")));
