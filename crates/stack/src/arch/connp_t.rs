@@ -12,7 +12,7 @@
 //! for messages, and a caller that waits for its answer, give up their processor some times before they sleep, so that
 //! under load neither sleeps.
 //!
-//! A thread that waits for another owner's answer, in a user's code, runs the messages to its own cell meanwhile ([`rounds`]).
+//! A thread that waits for another owner's answer, in a user's code, runs the messages to its own cell meanwhile (`connp_t/rounds.rs`).
 //!
 //! With the fault `+async-wildcard` an arrival passes a new listener's replica in the queue ([`async_wildcard`](super::async_wildcard)).
 
