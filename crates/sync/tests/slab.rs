@@ -450,3 +450,17 @@ fn memory_is_given_back_while_others_insert() {
     slab.trim(0);
     assert!(!slab.has_surplus(0));
 }
+
+#[test]
+fn a_slab_may_have_had_what_it_has_and_not_twice_that() {
+    let slab = slab::<u64>();
+    let mut owner = slab.owner();
+    assert!(!slab.may_have_had(1));
+    for count in 1..=2000 {
+        let _ = owner.insert(u64::from(count));
+        assert!(slab.may_have_had(count), "it has {count}");
+        assert!(!slab.may_have_had(2 * count + 32), "it never had more than {count}");
+    }
+    (0..2000).for_each(|index| assert!(owner.remove(index).is_some()));
+    assert!(slab.may_have_had(2000), "it had them once");
+}

@@ -35,6 +35,7 @@ use crate::connections::{Calls, Datagrams, Upkeep};
 use crate::deferred::{DeferredEffects, LazyEffects, OwedEffects};
 use crate::flow::{self, Key, Target, UdpName};
 use crate::handoff::{CellMessage, Interrupt, ReplySender, ReplySlot, TableJob};
+use crate::place::cell::CACHED;
 use crate::place::connection::Connections;
 use crate::place::{Cell, Contents};
 use crate::shared::{Shared, boxed};
@@ -449,6 +450,7 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
 
     fn expect(&self, flow_hashes: &mut dyn Iterator<Item = u32>) -> usize {
         if E::EXPECTS
+            && self.inner.slab.may_have_had(CACHED)
             && let Some(first) = flow_hashes.next()
         {
             let cell = &self.inner.cells[self.index(|| first)];

@@ -39,7 +39,7 @@ use crate::udp_table::{Bound, HeldSocket, StoredUdpPcb, UdpTable};
 
 /// Connections that the caches near the processor are taken to hold, with what a segment of each touches besides: about 1 KiB
 /// each.
-const CACHED: usize = 512;
+pub(crate) const CACHED: u32 = 512;
 
 /// A shard of connections with its tables, timers and counters.
 pub struct Cell<P: Platform> {
@@ -64,7 +64,7 @@ impl<P: Platform> Cell<P> {
     /// Segments of these flows are about to arrive, one after another. If the cell has more connections than the
     /// processor's caches hold, asks for theirs, and returns how many those are.
     pub(crate) fn expect(&mut self, flow_hashes: &mut dyn Iterator<Item = u32>) -> usize {
-        if self.directory.connections.len() <= CACHED {
+        if self.directory.connections.len() <= CACHED as usize {
             return 0;
         }
         let flow_hashes: SmallVec<[u32; path::VECTOR_LEN]> = flow_hashes.collect();

@@ -40,6 +40,13 @@ impl<T, P: Platform> Slab<T, P> {
         Some(entry)
     }
 
+    /// Whether it may have had `count` values (at least 1) at a time; false: it never had. One load.
+    #[inline(always)]
+    pub fn may_have_had(&self, count: u32) -> bool {
+        let (table, _) = locate((count - 1) >> RUN_SHIFT);
+        !self.tables[table].load(Ordering::Relaxed).is_null()
+    }
+
     /// The place of a chunk's address. Its table exists.
     pub(super) fn place(&self, chunk: u32) -> &AtomicPtr<SlabEntry<T, P>> {
         let (table, place) = locate(chunk);
