@@ -253,7 +253,7 @@ impl<P: Platform> Exclusion<P> for OwnerThread<P> {
     }
 
     fn read_mail(&self, hub: &Hub<P>) -> bool {
-        self.round(hub, hub.shared.clock().now())
+        self.contained_round(hub)
     }
 
     fn replicates_without_waiting(&self) -> bool {
@@ -297,16 +297,15 @@ impl<P: Platform> Exclusion<P> for OwnerThread<P> {
         let shared = &hub.shared;
         let has_more = || self.owned.borrow_mine().is_some_and(|owned| owned.has_more());
         while !self.stop.load(Ordering::Acquire) || has_more() {
-            let round = shared.failures.survive(&shared.counters, || self.round(hub, shared.clock().now()));
             // The messages left in the batch after a panic run in the next round.
-            if round == Some(false) {
+            if !self.contained_round(hub) {
                 let deadline = self.deadline();
                 let nap = (deadline != u64::MAX).then(|| Time::from_nanos(deadline) - shared.clock().now());
                 self.mailbox.wait(&self.stop, nap);
             }
         }
         let _ = self.owned.release();
-        shared.failures.survive(&shared.counters, || self.run_after_the_end(hub));
+        self.run_after_the_end(hub);
     }
 
     fn stop(&self) {

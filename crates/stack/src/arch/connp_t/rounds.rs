@@ -116,6 +116,13 @@ impl<P: Platform> OwnerThread<P> {
         taken.count != 0
     }
 
+    /// [`OwnerThread::round`] by a thread to which the messages are another's work: it goes on if one of them panics, and
+    /// returns true, because more may be left.
+    pub(super) fn contained_round(&self, hub: &Hub<P>) -> bool {
+        let shared = &hub.shared;
+        shared.failures.survive(&shared.counters, || self.round(hub, shared.clock().now())) != Some(false)
+    }
+
     /// Runs messages up to the first that a caller waits for, or all of them and then due timers. The cell is released,
     /// and the effects are performed, before that caller is answered: it may call at once, on this thread too.
     fn run_until_answer(&self, hub: &Hub<P>, now: Time, count: &mut usize) -> Option<PendingReply<P>> {
@@ -138,7 +145,10 @@ impl<P: Platform> OwnerThread<P> {
             answer
         });
         debug_assert!(answer.is_ok(), "only the owner runs its rounds");
-        answer.ok().flatten()
+        let answer = answer.ok().flatten();
+        // Before the end of the function: a panic there would leak the answer that is returned, and its caller would wait for ever.
+        drop(effects);
+        answer
     }
 
     fn run_batch(
@@ -185,7 +195,7 @@ impl<P: Platform> OwnerThread<P> {
     pub(super) fn run_after_the_end(&self, hub: &Hub<P>) {
         P::fence(Ordering::SeqCst);
         while self.mailbox.pending() != 0 && self.own(hub) {
-            while self.round(hub, hub.shared.clock().now()) {}
+            while self.contained_round(hub) {}
             let _ = self.owned.release();
             P::fence(Ordering::SeqCst);
         }
