@@ -135,6 +135,11 @@ impl<P: Platform> ReplySlot<P> {
         self.filled.notify_one();
     }
 
+    /// Whether the answer is there: a caller that waits would not sleep.
+    pub fn is_answered(&self) -> bool {
+        self.answered.load(Ordering::Acquire)
+    }
+
     /// Waits until the answer is there: a few turns, then asleep.
     pub fn wait(&self) -> Reply {
         self.wait_interrupted(|| false)
@@ -146,7 +151,7 @@ impl<P: Platform> ReplySlot<P> {
         sync::walk::note(file!(), "the caller waits for the answer");
         loop {
             while work() {}
-            yield_until::<P>(|| self.answered.load(Ordering::Acquire));
+            yield_until::<P>(|| self.is_answered());
             let mut news = self.news.lock();
             while !std::mem::take(&mut news.interrupted) {
                 if let Some(reply) = news.reply.take() {
