@@ -98,6 +98,8 @@ fn run(seed: u64, scene: impl FnOnce(Ends) + Send + 'static) -> Run {
     let schedule = Schedule::default();
     let machine = Machine::new(CPUS, Costs::opteron_275()).seed(1).most_turns(MOST_TURNS);
     let machine = machine.order(Recorded::new(order(seed), schedule.clone()));
+    // What a broken run has left is none of this one's.
+    stack::arch::owned_cells::forget_all();
     let (result, _) = machine.try_run(move || {
         let before = pktbuf::live();
         scene(ends);
