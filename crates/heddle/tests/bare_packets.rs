@@ -3,23 +3,16 @@
 
 mod world;
 
-use std::net::SocketAddr;
-
 use every_arch::every_arch;
 use heddle::device::Framing;
-use heddle::{Architecture, UdpSocket, mem};
+use heddle::{Architecture, mem};
 use observe::{Counter, DropReason};
-use world::transfer::{SERVERS, transfer};
+use world::transfer::{datagrams, transfer, variants};
 use world::{World, WorldConfig};
 
-const CLIENTS: [&str; 2] = ["10.0.0.2:4711", "[fd00::2]:4711"];
-
-/// Links of bare packets: plain, with two queues, with all offloads.
+/// Links of bare packets.
 fn links() -> [mem::MemConfig; 3] {
-    let bare = mem::MemConfig { framing: Framing::Packet, ..Default::default() };
-    let offloads =
-        mem::MemConfig { segmentation: Some(65_000), coalescing: true, checksum_offload: true, ..bare.clone() };
-    [bare.clone(), mem::MemConfig { queues: 2, ..bare }, offloads]
+    variants(mem::MemConfig { framing: Framing::Packet, ..Default::default() })
 }
 
 #[every_arch]
@@ -27,24 +20,8 @@ fn segments_and_datagrams_of_both_families_need_no_neighbour(arch: Architecture)
     for link in links() {
         let mut world = World::with(arch, |_| {}, link);
         transfer(&mut world);
-        for (server, client) in SERVERS.into_iter().zip(CLIENTS) {
-            let at = |data: &str| data.parse::<SocketAddr>().expect("an address");
-            let here = UdpSocket::bind(&world.a, at(server)).expect("the port is free");
-            let there = UdpSocket::bind(&world.b, at(client)).expect("the port is free");
-            [&here, &there].iter().for_each(|socket| socket.set_nonblocking(true).expect("set"));
-            let mut buffer = [0; 9000];
-            // The second is larger than the link, and crosses it in fragments.
-            for data in [&b"question"[..], &[7; 5000]] {
-                assert_eq!(there.send_to(data, at(server)).expect("sent"), data.len());
-                world.settle();
-                let (count, from) = here.recv_from(&mut buffer).expect("it is there");
-                assert_eq!((&buffer[..count], from), (data, at(client)));
-                here.send_to(&buffer[..count], from).expect("sent");
-                world.settle();
-                let (count, from) = there.recv_from(&mut buffer).expect("it is there");
-                assert_eq!((&buffer[..count], from), (data, at(server)));
-            }
-        }
+        // The second is larger than the link, and crosses it in fragments.
+        datagrams(&mut world, &[b"question", &[7; 5000]]);
         let counters = world.counters();
         let asked = [Counter::ArpRequestsOut, Counter::NeighbourSolicitsOut].map(|counter| counters.get(counter));
         assert_eq!(asked, [0, 0]);

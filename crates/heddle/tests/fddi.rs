@@ -5,31 +5,26 @@ mod world;
 
 use std::collections::BTreeMap;
 use std::io::{Cursor, Write};
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use every_arch::every_arch;
 use heddle::config::Config;
 use heddle::device::Framing;
-use heddle::{Architecture, Interface, Stack, UdpSocket, mem};
+use heddle::{Architecture, Interface, Stack, mem};
 use observe::{Counter, DropReason};
 use testbed::limit::HANG;
 use wire::{Headers, tcp};
-use world::transfer::{SERVERS, transfer};
+use world::transfer::{datagrams, transfer, variants};
 use world::{World, WorldConfig};
 
-const CLIENTS: [&str; 2] = ["10.0.0.2:4711", "[fd00::2]:4711"];
 /// Frame control, two addresses, LLC, organisation and type.
 const HEADER: usize = 21;
 /// RFC 1390, RFC 2467 section 2.
 const MTU: usize = 4352;
 
-/// FDDI plain, with several queues, and with all offloads.
+/// FDDI rings.
 fn links() -> [mem::MemConfig; 3] {
-    let ring = mem::MemConfig::fddi();
-    let offloads =
-        mem::MemConfig { segmentation: Some(65_000), coalescing: true, checksum_offload: true, ..ring.clone() };
-    [ring.clone(), mem::MemConfig { queues: 2, ..ring }, offloads]
+    variants(mem::MemConfig::fddi())
 }
 
 /// Memory that a capture is written to.
@@ -51,20 +46,8 @@ fn connections_and_datagrams_of_both_families_cross_the_ring(arch: Architecture)
     for link in links() {
         let mut world = World::with(arch, |_| {}, link);
         transfer(&mut world);
-        for (server, client) in SERVERS.into_iter().zip(CLIENTS) {
-            let at = |text: &str| text.parse::<SocketAddr>().expect("an address");
-            let here = UdpSocket::bind(&world.a, at(server)).expect("the port is free");
-            let there = UdpSocket::bind(&world.b, at(client)).expect("the port is free");
-            [&here, &there].iter().for_each(|socket| socket.set_nonblocking(true).expect("set"));
-            let mut buffer = [0; 9000];
-            // A whole frame, and a datagram in fragments.
-            for data in [&[5; 4300][..], &[7; 9000]] {
-                assert_eq!(there.send_to(data, at(server)).expect("sent"), data.len());
-                world.settle();
-                let (count, from) = here.recv_from(&mut buffer).expect("it is there");
-                assert_eq!((&buffer[..count], from), (data, at(client)));
-            }
-        }
+        // A whole frame, and a datagram in fragments.
+        datagrams(&mut world, &[&[5; 4300], &[7; 9000]]);
         let counters = world.counters();
         let asked = [Counter::ArpRequestsOut, Counter::NeighbourSolicitsOut].map(|counter| counters.get(counter));
         assert!(asked.iter().all(|asked| *asked > 0), "neighbours are asked for: {asked:?}");

@@ -65,7 +65,7 @@ impl Crowd {
         asked(&self.node) - before
     }
 
-    /// The same, for connections whose data has come one by one just before, so that the table knows their hashes.
+    /// The same, after data of each of them has come by itself, so that the table knows their hashes.
     fn receive_known(&mut self, peers: Range<usize>) -> u64 {
         for one in peers.clone() {
             assert_eq!(self.receive(one..one + 1), 0, "a single segment does not wait for others");

@@ -1,16 +1,25 @@
-//! A connection over each family between the stacks of a [`World`], and data both ways at once.
+//! Data between the stacks of a [`World`] over both families, by connections and by datagrams, and the links that it crosses.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use heddle::{Connect, TcpListener, TcpStream};
+use heddle::{Connect, TcpListener, TcpStream, UdpSocket, mem};
 
 use super::World;
 
 /// `a`, over each family.
-pub const SERVERS: [&str; 2] = ["10.0.0.1:80", "[fd00::1]:80"];
+const SERVERS: [&str; 2] = ["10.0.0.1:80", "[fd00::1]:80"];
+/// `b`, over each family.
+const CLIENTS: [&str; 2] = ["10.0.0.2:4711", "[fd00::2]:4711"];
 const DATA: usize = 150_000;
+
+/// This link as it is, with two queues, and with all offloads.
+pub fn variants(link: mem::MemConfig) -> [mem::MemConfig; 3] {
+    let offloads =
+        mem::MemConfig { segmentation: Some(65_000), coalescing: true, checksum_offload: true, ..link.clone() };
+    [link.clone(), mem::MemConfig { queues: 2, ..link }, offloads]
+}
 
 fn pattern() -> Vec<u8> {
     (0..DATA).map(|at| (at % 251) as u8).collect()
@@ -58,5 +67,24 @@ pub fn transfer(world: &mut World) {
             world.step(end);
         }
         assert!(came[0] == data && came[1] == data, "{server}: what arrives is what was sent");
+    }
+}
+
+/// Datagrams of these bytes from `b` to `a` over each family, and back.
+pub fn datagrams(world: &mut World, all: &[&[u8]]) {
+    for (server, client) in SERVERS.into_iter().zip(CLIENTS) {
+        let at = |text: &str| text.parse::<SocketAddr>().expect("an address");
+        let here = UdpSocket::bind(&world.a, at(server)).expect("the port is free");
+        let there = UdpSocket::bind(&world.b, at(client)).expect("the port is free");
+        [&here, &there].iter().for_each(|socket| socket.set_nonblocking(true).expect("set"));
+        let mut buffer = [0; 9000];
+        for data in all {
+            for (from, source, to, target) in [(&there, client, &here, server), (&here, server, &there, client)] {
+                assert_eq!(from.send_to(data, at(target)).expect("sent"), data.len());
+                world.settle();
+                let (count, sender) = to.recv_from(&mut buffer).expect("it is there");
+                assert_eq!((&buffer[..count], sender), (*data, at(source)));
+            }
+        }
     }
 }

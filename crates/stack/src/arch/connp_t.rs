@@ -262,7 +262,7 @@ impl<P: Platform> Exclusion<P> for OwnerThread<P> {
 
     fn assist(&self, hub: &Hub<P>) {
         if hub.own_threads {
-            P::fence(Ordering::SeqCst);
+            // After the fence of the message that was sent.
             if self.stop.load(Ordering::Relaxed) {
                 self.run_after_the_end(hub);
             }

@@ -82,7 +82,7 @@ pub fn call_on_the_owners_thread<P: Platform>(arch: Architecture) {
 
 /// What users were told, and a thread that waits for it.
 struct Told<P: Platform> {
-    /// The connections whose users were told of data, in order, when their calls were done.
+    /// The connections with users that were told of data, in order, when their calls were done.
     connections: Lock<Vec<usize>, P>,
     grew: Condvar<P>,
     /// A user was told something while it was told something else.
