@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use ip::autoconf::Autoconf;
-use ip::{ErrorKind, Fragment, NeighbourEffects, Reassembled, ReassemblyTable};
+use ip::{ErrorKind, Fragment, NeighbourEffects, NeighbourTable, Reassembled, ReassemblyTable};
 use observe::{Counters, Time};
 use smallvec::{SmallVec, smallvec};
 use sync::{ClaimLock, LockClass, LockKind, Platform};
@@ -71,10 +71,8 @@ impl<P: Platform> Internet<P> {
         if self.addresses.arp_under_test(context, packet) {
             return;
         }
-        let InterfaceContext { egress, interface, now, counters, .. } = *context;
-        let link = (interface, egress.links().view(interface));
-        let effects = egress.neighbours().arp_arrives(link, packet, now, (counters, &mut *context.deferred));
-        self.neighbour_effects(context, effects);
+        let (view, now, counters) = (context.egress.links().view(context.interface), context.now, context.counters);
+        self.neighbour_event(context, |table| table.arp_arrives(now, view, packet, counters));
     }
 
     /// A neighbour solicitation or advertisement arrives.
@@ -86,18 +84,23 @@ impl<P: Platform> Internet<P> {
         if self.addresses.discovery_under_test(context, discovery) {
             return;
         }
-        let InterfaceContext { egress, interface, now, counters, .. } = *context;
-        let link = (interface, egress.links().view(interface));
-        let effects = egress.neighbours().discovery_arrives(link, discovery, now, (counters, &mut *context.deferred));
-        self.neighbour_effects(context, effects);
+        let (view, now, counters) = (context.egress.links().view(context.interface), context.now, context.counters);
+        self.neighbour_event(context, |table| table.discovery_arrives(now, view, discovery, counters));
     }
 
-    fn neighbour_effects(
+    /// Applies an event to the interface's table of neighbours, and sends and reports what comes of it. Returns the
+    /// errors for transports with packets that waited for a neighbour that does not answer.
+    fn neighbour_event(
         &self,
         context: &mut InterfaceContext<'_, P>,
-        effects: NeighbourEffects,
+        event: impl FnOnce(&mut NeighbourTable) -> NeighbourEffects,
     ) -> SmallVec<[ip::ReceivedIcmpError; 2]> {
-        let InterfaceContext { egress, interface, counters, .. } = *context;
+        let InterfaceContext { egress, interface, now, counters, .. } = *context;
+        let effects = egress.neighbours().event(interface, now, context.deferred, event, |frame, deferred| {
+            // By the flow's own queue, or later packets could overtake those that waited (G7).
+            let hash = frame.meta().flow_hash.unwrap_or(0);
+            egress.send_frames(interface, hash, &mut smallvec![frame], counters, deferred);
+        });
         if effects.changed {
             egress.routes().invalidate();
         }
@@ -108,11 +111,6 @@ impl<P: Platform> Internet<P> {
         }
         for address in effects.failed {
             self.addresses.neighbour_failed(context, address);
-        }
-        for frame in effects.frames {
-            // By the flow's own queue, or later packets could overtake those that waited (G7).
-            let hash = frame.meta().flow_hash.unwrap_or(0);
-            egress.send_frames(interface, hash, &mut smallvec![frame], counters, context.deferred);
         }
         lost
     }
@@ -164,9 +162,8 @@ impl<P: Platform> Internet<P> {
         self.addresses.address_timeouts(egress, now, counters, deferred);
         let mut lost = SmallVec::new();
         for interface in 0..egress.links().interfaces().len() {
-            let effects = egress.neighbours().timeouts(interface, now, counters, deferred);
             let mut context = InterfaceContext { egress, interface, now, counters, deferred };
-            lost.extend(self.neighbour_effects(&mut context, effects));
+            lost.extend(self.neighbour_event(&mut context, |table| table.timeouts(now, counters)));
         }
         control.weigh_waiting();
         lost

@@ -1,12 +1,15 @@
 //! The tables of neighbours, one for each interface, behind locks that one thread may claim.
 //!
 //! Off the data path: a segment of a connection with a valid route cache touches none of them. Any thread. The rules
-//! are in [`ip::neighbour`]; the caller processes what a table returns, mostly frames, once the lock is released.
+//! are in [`ip::neighbour`]. Packets that waited for a neighbour enter the device's queue before the lock of the table is
+//! released; the caller processes whatever else a table returns afterwards.
+//!
+//! What may never happen: a packet to a neighbour overtakes an earlier one of its flow that waited for the answer.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ip::neighbour::{Discovery, NeighbourTiming};
+use ip::neighbour::NeighbourTiming;
 use ip::{InterfaceView, LinkHeader, NeighbourEffects, NeighbourTable, Resolution};
 use observe::{Counters, Time};
 use pktbuf::PktBuf;
@@ -195,48 +198,27 @@ impl<P: Platform> Neighbours<P> {
         }
     }
 
-    /// An ARP packet arrives.
-    pub(crate) fn arp_arrives(
-        &self,
-        (interface, view): (usize, &InterfaceView),
-        packet: &wire::arp::Packet,
-        now: Time,
-        (counters, deferred): (&Counters, &mut DeferredEffects<P>),
-    ) -> NeighbourEffects {
-        let mut table = self.table(interface);
-        let effects = table.arp_arrives(now, view, packet, counters);
-        self.checks.deadline.note(table.next_deadline(), deferred);
-        self.enter_waiting(interface, &table, now, deferred);
-        effects
-    }
-
-    /// A neighbour solicitation or advertisement arrives.
-    pub(crate) fn discovery_arrives(
-        &self,
-        (interface, view): (usize, &InterfaceView),
-        discovery: &Discovery,
-        now: Time,
-        (counters, deferred): (&Counters, &mut DeferredEffects<P>),
-    ) -> NeighbourEffects {
-        let mut table = self.table(interface);
-        let effects = table.discovery_arrives(now, view, discovery, counters);
-        self.checks.deadline.note(table.next_deadline(), deferred);
-        self.enter_waiting(interface, &table, now, deferred);
-        effects
-    }
-
-    /// Retransmits solicitations, and gives up neighbours.
-    pub(crate) fn timeouts(
+    /// Applies an event to the interface's table: an arrival, or the passage of time. Frames to send are passed to
+    /// `transmit` in order, with the table held: a packet that finds its neighbour resolved is sent after those that
+    /// waited for it, whichever thread sends it (G7).
+    pub(crate) fn event(
         &self,
         interface: usize,
         now: Time,
-        counters: &Counters,
         deferred: &mut DeferredEffects<P>,
+        event: impl FnOnce(&mut NeighbourTable) -> NeighbourEffects,
+        mut transmit: impl FnMut(PktBuf, &mut DeferredEffects<P>),
     ) -> NeighbourEffects {
         let mut table = self.table(interface);
-        let effects = table.timeouts(now, counters);
-        self.note(interface, &table, deferred);
+        let mut effects = event(&mut table);
+        // Doubts arise with a change. The table is searched for them only then, or else a flood could have it searched.
+        if effects.changed || self.doubtful[interface].load(Ordering::Relaxed) {
+            self.note(interface, &table, deferred);
+        } else {
+            self.checks.deadline.note(table.next_deadline(), deferred);
+        }
         self.enter_waiting(interface, &table, now, deferred);
+        effects.frames.drain(..).for_each(|frame| transmit(frame, deferred));
         effects
     }
 }

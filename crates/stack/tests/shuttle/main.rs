@@ -71,6 +71,11 @@ fn two_writers(arch: Architecture) {
     holds(move || models::two_writers::<Checked>(arch));
 }
 
+#[every_arch(except(connp_l_128, connp_l_1024))]
+fn datagrams_before_an_answer(arch: Architecture) {
+    holds(move || models::datagrams_before_an_answer::<Checked>(arch));
+}
+
 /// The places where a thread leaves a segment that it does not run, and where another thread must run it.
 #[every_arch(only(adaptive, backlog, backlog_processor, connp_t, squeue_nodrain, steal))]
 fn data_while_reading(arch: Architecture) {

@@ -13,7 +13,7 @@ use stack::{Architecture, Stack};
 use sync::{Atomic, Condvar, Lock, LockClass, LockKind, Ordering, Platform, ThreadClass};
 use wire::tcp::{Header, TcpFlags};
 
-use testbed::frames::{ISS, STACK, Segment, tcp_of};
+use testbed::frames::{ISS, PEER, STACK, Segment, arp_reply, is_arp, tcp_of};
 use testbed::node::{Node, NodeConfig, send};
 
 pub(super) const PORT: u16 = 80;
@@ -49,10 +49,15 @@ impl Peer {
 
     /// Sleeps until the stack has sent a matching segment; ignores earlier ones.
     pub(super) fn expect<R>(&mut self, like: impl Fn(&Header, &[u8]) -> Option<R>) -> R {
+        self.expect_frame(|frame| tcp_of(frame).and_then(|(header, data)| like(&header, data)))
+    }
+
+    /// Sleeps until the stack has sent a matching frame; ignores earlier ones.
+    fn expect_frame<R>(&mut self, like: impl Fn(&[u8]) -> Option<R>) -> R {
         loop {
             while !self.batch.is_empty() {
                 let frame = self.batch.remove(0);
-                if let Some(found) = tcp_of(&frame).and_then(|(header, data)| like(&header, data)) {
+                if let Some(found) = like(&frame) {
                     return found;
                 }
             }
@@ -85,13 +90,16 @@ impl<P: Platform> Running<P> {
 
     /// With `cpus` cells in architectures with one for each processor.
     pub(super) fn start_on(arch: Architecture, cpus: usize) -> (Running<P>, Arc<ListenerShared<P>>) {
-        let mut node = Node::<P>::with_known_peer(NodeConfig {
-            cpus,
-            own_threads: true,
-            ring_frames: 128,
-            ..NodeConfig::new(arch)
-        });
+        let node = Node::<P>::with_known_peer(Self::config(arch, cpus));
         let listener = node.listen(PORT, 4);
+        (Self::start_node(node), listener)
+    }
+
+    fn config(arch: Architecture, cpus: usize) -> NodeConfig {
+        NodeConfig { cpus, own_threads: true, ring_frames: 128, ..NodeConfig::new(arch) }
+    }
+
+    fn start_node(mut node: Node<P>) -> Running<P> {
         node.driver.rest();
         let Node { stack, mut driver, far, .. } = node;
         let stop = Arc::new(P::AtomicBool::new(false));
@@ -103,7 +111,7 @@ impl<P: Platform> Running<P> {
                 }
             }
         });
-        (Running { stack, peer: Peer { far, batch: Vec::new() }, stop, receiver }, listener)
+        Running { stack, peer: Peer { far, batch: Vec::new() }, stop, receiver }
     }
 
     pub(super) fn end(self) {
@@ -283,6 +291,30 @@ pub fn crowd<P: Platform>(arch: Architecture) {
     });
     callers.into_iter().for_each(|caller| P::join(caller).expect("the caller ends well"));
     running.stack.unlisten(&listener);
+    running.end();
+}
+
+/// A thread sends datagrams to a host, which answers the request for its link address meanwhile: they leave in the order
+/// of the calls (G7), although some wait for the answer and the last one may find it there.
+pub fn datagrams_before_an_answer<P: Platform>(arch: Architecture) {
+    const SENT: u8 = 4;
+    let mut running = Running::start_node(Node::<P>::new(Running::<P>::config(arch, 1)));
+    let socket = running.stack.bind_udp((STACK, 53).into()).expect("the port is free");
+    let (stack, sends) = (running.stack.clone(), socket.clone());
+    let caller = P::spawn("caller", None, ThreadClass::Application, move || {
+        for number in 0..SENT {
+            let payload = PktBuf::from_slice(&[number]).expect("a packet buffer");
+            stack.send_udp(&sends, payload, Some((PEER, 53).into())).expect("it is taken");
+        }
+    });
+    let answer = running.peer.expect_frame(arp_reply);
+    running.peer.put_all(&[answer]);
+    for number in 0..SENT {
+        let next = running.peer.expect_frame(|frame| (!is_arp(frame)).then(|| frame.last().copied()));
+        assert_eq!(next, Some(number), "a datagram has overtaken another");
+    }
+    P::join(caller).expect("the caller ends well");
+    running.stack.unbind_udp(&socket);
     running.end();
 }
 
