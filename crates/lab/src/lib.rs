@@ -9,7 +9,7 @@
 //! | - | `smoltcp` (a feature) | another TCP in user space as one of the contenders |
 //! | 3 | [`sampling`] | contenders in short slices, side by side, in a fixed rotated order |
 //! | 4 | [`cpu`], [`distance`] | CPU time and context switches of a slice; the distance of the processors |
-//! | 5 | [`stats`], [`usl`] | means, Student-t intervals, fairness; the scalability law |
+//! | 5 | [`stats`], [`usl`] | means, Student-t intervals; the scalability law |
 //! | 6 | [`result`], [`csv`] | the document, as JSON and CSV |
 //! | 7 | [`recommend`] | one sentence of advice |
 //! | 8 | [`table`], [`units`] | the terminal |

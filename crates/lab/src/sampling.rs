@@ -30,6 +30,8 @@ pub struct Slice {
     pub switches: Switches,
     /// Exact counters of the stack; zero and empty if the contender has none.
     pub exact: Exact,
+    /// Jain's fairness index of the bytes of connections; `None` where the workload does not count them.
+    pub fairness: Option<f64>,
     /// Round-trip time of a cache line between two processors in nanoseconds, just before the slice; `None` if unknown.
     pub round_trip_ns: Option<f64>,
 }
@@ -411,6 +413,7 @@ mod tests {
             cpu: Duration::from_secs(1),
             switches: Switches { voluntary: 3, involuntary: 1 },
             exact: Exact { locks, handoffs: 2, ..Exact::default() },
+            fairness: None,
             round_trip_ns: None,
         };
         let samples = Samples {

@@ -166,6 +166,7 @@ fn slice(run: &Measured, megahertz: u64) -> Slice {
             out_of_order: run.out_of_order,
             retransmits: 0,
         },
+        fairness: run.fairness(),
         round_trip_ns: None,
     }
 }

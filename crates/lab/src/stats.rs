@@ -74,17 +74,6 @@ pub fn median(samples: &[f64]) -> Option<f64> {
     }
 }
 
-/// Jain's fairness index, (Σx)² / (n Σx²): 1 when all shares are equal, 1/n when one takes all.
-/// `None` of nothing; 1 where every share is zero, since equal shares are fair.
-pub fn jain_fairness(shares: &[f64]) -> Option<f64> {
-    if shares.is_empty() {
-        return None;
-    }
-    let sum: f64 = shares.iter().sum();
-    let squares: f64 = shares.iter().map(|x| x * x).sum();
-    Some(if squares == 0.0 { 1.0 } else { sum * sum / (shares.len() as f64 * squares) })
-}
-
 /// Quantile of Student's t distribution: the `t` with P(T <= t) = `p`, for 0.5 <= `p` < 1.
 ///
 /// # Panics
@@ -154,7 +143,7 @@ mod tests {
     fn one_sample_has_no_interval_and_none_has_no_mean() {
         assert_eq!(Estimate::of(&[4.0]), Some(Estimate { mean: 4.0, ci95: None }));
         assert_eq!(Estimate::of(&[]), None);
-        assert_eq!((median(&[]), jain_fairness(&[]), standard_deviation(&[1.0])), (None, None, None));
+        assert_eq!((median(&[]), standard_deviation(&[1.0])), (None, None));
     }
 
     #[test]
@@ -179,11 +168,8 @@ mod tests {
     }
 
     #[test]
-    fn median_and_fairness() {
+    fn the_median_is_the_middle() {
         assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
-        close(jain_fairness(&[1.0; 5]).unwrap(), 1.0, 1e-12);
-        close(jain_fairness(&[1.0, 0.0, 0.0, 0.0]).unwrap(), 0.25, 1e-12);
-        assert_eq!(jain_fairness(&[0.0, 0.0]), Some(1.0));
     }
 }

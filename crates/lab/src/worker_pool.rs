@@ -11,16 +11,20 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use vsmp::workload::measured::jain_fairness;
+
 use crate::cpu::Usage;
 use crate::sampling::Slice;
 
 /// The result of a thread in a slice.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Sample {
     /// Bytes delivered to receivers.
     pub bytes: u64,
     /// Messages, transactions or connections completed.
     pub operations: u64,
+    /// Of `bytes`, those of each connection; empty where the workload does not count them.
+    pub by_connection: Vec<u64>,
 }
 
 /// One thread's share of a workload.
@@ -72,13 +76,16 @@ impl WorkerPool {
         let answers: Vec<Answer> =
             self.workers.iter().map(|worker| worker.answers.recv().unwrap_or_else(|_| Err(gone()))).collect();
         let mut slice = Slice { wall: started.elapsed(), ..Slice::default() };
+        let mut by_connection = Vec::new();
         for answer in answers {
             let (sample, usage) = answer?;
+            by_connection.extend(sample.by_connection);
             slice.bytes += sample.bytes;
             slice.operations += sample.operations;
             slice.cpu += usage.cpu;
             slice.switches += usage.switches;
         }
+        slice.fairness = jain_fairness(&by_connection);
         Ok(slice)
     }
 }
@@ -134,6 +141,7 @@ mod tests {
             self.0 -= 1;
             sample.bytes += 10;
             sample.operations += 1;
+            sample.by_connection.push(self.0);
             if self.0 == 0 { Err(io::Error::other("spent")) } else { Ok(()) }
         }
     }
@@ -143,6 +151,8 @@ mod tests {
         let mut worker_pool = WorkerPool::start("test", vec![Box::new(Counting(3)), Box::new(Counting(2))]).unwrap();
         let slice = worker_pool.run_slice(Duration::ZERO).unwrap();
         assert_eq!((slice.bytes, slice.operations), (20, 2));
+        // Shares of 2 and 1: 9 / (2 * 5).
+        assert_eq!(slice.fairness, Some(0.9));
         assert_eq!(worker_pool.run_slice(Duration::ZERO).unwrap_err().to_string(), "spent");
     }
 

@@ -110,6 +110,8 @@ pub enum Metric {
     OutOfOrder,
     /// Packets that come to the application after one that follows them in the stream, in percent.
     Inversions,
+    /// How evenly connections are served: Jain's index of their bytes, from 1/n to 1.
+    Fairness,
     /// The share of the processors' time, in percent, that they wait for the locks of connections.
     Waiting,
 }
@@ -126,6 +128,7 @@ impl Metric {
             Metric::OutOfOrder => "out_of_order_percent".to_owned(),
             Metric::Inversions => "inversions_percent".to_owned(),
             Metric::Waiting => "waiting_percent".to_owned(),
+            Metric::Fairness => "fairness".to_owned(),
             Metric::Failures => format!("failures_percent.{}", subject.lock.as_deref()?),
             Metric::Misses => "misses_per_kb".to_owned(),
             Metric::MissesOutsideScheduler => "misses_outside_scheduler_per_kb".to_owned(),
@@ -149,6 +152,7 @@ impl Metric {
             Metric::OutOfOrder => "% of segments out of order at TCP",
             Metric::Inversions => "% of packets out of order at the application",
             Metric::Waiting => "% of the processors' time",
+            Metric::Fairness => "fairness between connections (Jain)",
         }
     }
 
@@ -163,6 +167,7 @@ impl Metric {
             Metric::SpeedUp => "times",
             Metric::VoluntarySwitches | Metric::InvoluntarySwitches => "switches",
             Metric::LockTime => "ms",
+            Metric::Fairness => "of 1",
         }
     }
 }

@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 
 use lab::machine::Probe;
 use lab::sampling::{Contender, Slice};
-use lab::workload::{Bench, Params, SendMode};
+use lab::workload::{Bench, Codec, Params, SendMode};
 use serde_json::json;
+use vsmp::workload::messages::MESSAGE;
 
 use bridge::BridgeOfHost;
 
@@ -25,19 +26,45 @@ use crate::store::{Store, StoreError};
 /// Socket buffers, in bytes, as in the paper.
 const BUFFER: u32 = 256 << 10;
 
+/// What connections carry.
+#[derive(Clone, Copy)]
+struct Payload {
+    /// Bytes of a message.
+    message: usize,
+    /// How it is encoded.
+    presentation: Option<Codec>,
+}
+
+impl Payload {
+    /// `None`: the subject is no stack.
+    fn of(point: &Point) -> Option<Payload> {
+        match point.workload.as_str() {
+            "" => Some(Payload { message: 64 << 10, presentation: None }),
+            "messages" => Some(Payload { message: MESSAGE, presentation: None }),
+            "messages+xdr" => Some(Payload { message: MESSAGE, presentation: Some(Codec::FieldByField) }),
+            _ => None,
+        }
+    }
+
+    /// How it is passed to the stack, in words.
+    fn send(self) -> &'static str {
+        if self.presentation.is_some() { "write" } else { "zero-copy" }
+    }
+}
+
 /// A subject that is open for the time of a load.
 enum OpenSubject {
-    Senders(Box<Bench>),
+    Senders(Box<Bench>, Payload),
     Bridge(Box<BridgeOfHost>),
 }
 
 impl OpenSubject {
     fn open(point: &Point) -> Result<OpenSubject, String> {
-        if !point.workload.is_empty() {
+        let Some(payload) = Payload::of(point) else {
             return Ok(OpenSubject::Bridge(Box::new(BridgeOfHost::start(point)?)));
-        }
-        let bench = Bench::open(&params(point)?).map_err(|error| error.to_string())?;
-        Ok(OpenSubject::Senders(Box::new(bench)))
+        };
+        let bench = Bench::open(&params(point, payload)?).map_err(|error| error.to_string())?;
+        Ok(OpenSubject::Senders(Box::new(bench), payload))
     }
 
     /// Measures a point of it.
@@ -45,10 +72,10 @@ impl OpenSubject {
         let (probe, began) = (Probe::start(), Instant::now());
         let now = |point| Sample::now(point, began.elapsed().as_secs_f64(), probe.finish());
         match self {
-            OpenSubject::Senders(bench) => {
+            OpenSubject::Senders(bench, payload) => {
                 let slice = bench.run_slice(Duration::from_millis(point.slice_ms))?;
                 let mut sample = now(point);
-                fill(&mut sample, &slice);
+                fill(&mut sample, &slice, *payload);
                 Ok(sample)
             }
             OpenSubject::Bridge(bridge) => {
@@ -151,26 +178,29 @@ fn name(point: &Point) -> String {
     format!("{}{cpus}, {}, on this host", point.arch, point.load())
 }
 
-fn params(point: &Point) -> Result<Params, String> {
+fn params(point: &Point, Payload { message, presentation }: Payload) -> Result<Params, String> {
     let arch = point.arch.parse().map_err(|error| format!("{error}"))?;
     let lock = point.lock.parse().map_err(|error| format!("{error}"))?;
     let (connections, threads, send) = (point.connections, point.cpus, SendMode::Shared);
     // Spread evenly, as in the papers: another thread receives most connections. And an event for each segment.
     let (affinity, runs) = (false, false);
-    Ok(Params { lock, connections, threads, send, affinity, runs, buffer: Some(BUFFER), ..Params::new(arch) })
+    let buffer = Some(BUFFER);
+    Ok(Params { lock, connections, threads, message, presentation, send, affinity, runs, buffer, ..Params::new(arch) })
 }
 
-fn fill(sample: &mut Sample, slice: &Slice) {
+fn fill(sample: &mut Sample, slice: &Slice, payload: Payload) {
     let mut value = |name: &str, number: f64| _ = sample.values.insert(name.to_owned(), number);
     value("throughput_mbps", 1e3 * slice.gbps());
     value("cpu_s_per_gb", slice.cpu_s_per_gb());
     value("switches_per_gb", slice.switches_per_gb());
+    slice.fairness.into_iter().for_each(|fairness| value("fairness", fairness));
     value("handoffs_per_kb", slice.exact.handoffs as f64 / (slice.bytes as f64 / 1024.0).max(1.0));
     for lock in slice.exact.locks.iter().filter(|lock| lock.acquired > 0) {
         value(&format!("failures_percent.{}", lock.class), 100.0 * lock.first_try_failed as f64 / lock.acquired as f64);
     }
     let parameters = json!({
-        "workload": "bulk", "send": "zero-copy", "buffer_bytes": BUFFER, "mtu": 1500, "message_bytes": 64 << 10,
+        "workload": "bulk", "send": payload.send(), "buffer_bytes": BUFFER, "mtu": 1500,
+        "message_bytes": payload.message, "presentation": payload.presentation.map(|_| "XDR, field by field"),
         "segmentation_offload": false, "ipv6": false, "checksums": "computed and verified in software",
         "device": "mem (two linked ports in this process)",
     });
@@ -252,7 +282,10 @@ mod tests {
     #[test]
     fn connections_are_spread_evenly_as_in_the_papers() {
         let point = &loads("willmann", "fig2")[0].points[0];
-        assert!(!params(point).unwrap().affinity && Params::new(point.arch.parse().unwrap()).affinity);
+        assert!(
+            !params(point, Payload::of(point).unwrap()).unwrap().affinity
+                && Params::new(point.arch.parse().unwrap()).affinity
+        );
     }
 
     #[test]

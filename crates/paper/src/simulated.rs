@@ -139,6 +139,7 @@ fn fill(sample: &mut Sample, simulation: &Simulation, measured: &Measured) {
     sample.steady = measured.steady;
     let mut value = |name: &str, number: f64| _ = sample.values.insert(name.to_owned(), number);
     value("throughput_mbps", measured.megabits());
+    measured.fairness().into_iter().for_each(|fairness| value("fairness", fairness));
     for (name, count) in [
         ("misses_per_kb", account.misses()),
         ("misses_outside_scheduler_per_kb", account.misses() - account.scheduler_misses),

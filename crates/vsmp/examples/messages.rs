@@ -2,10 +2,10 @@
 //! seed.
 //!
 //! `cargo run --release -p heddle-vsmp --example messages -- --seeds 3 conn-thread:20 msgp-pool 1 8 20`; also `--xdr`,
-//! `--conns N` and `--set NAME=NUMBER`.
+//! `--conns N`, `--machine PRESET` and `--set NAME=NUMBER`.
 
 use vsmp::preset::{Kernel, Preset};
-use vsmp::workload::messages::{MEASURED, Messages, WARM_UP, lock_milliseconds, switches};
+use vsmp::workload::messages::{self, Messages, lock_milliseconds, switches};
 use vsmp::{Arena, Machine, PartGroup};
 
 #[global_allocator]
@@ -27,6 +27,7 @@ fn args() -> Args {
     while let Some(word) = words.next() {
         let mut next = || words.next().expect("a value follows");
         match word.as_str() {
+            "--machine" => args.preset = Preset::named(&next()).expect("a preset"),
             "--xdr" => args.presentation = true,
             "--conns" => args.connections = next().parse().expect("a number"),
             "--seeds" => args.seeds = next().parse().expect("a number"),
@@ -47,7 +48,7 @@ fn args() -> Args {
 fn main() {
     let args = args();
     print!("{:<24}{:>5}{:>5}", "", "CPUs", "seed");
-    let counts = ["Mb/s", "voluntary", "involunt.", "locks, ms"];
+    let counts = ["Mb/s", "fairness", "voluntary", "involunt.", "locks, ms"];
     counts.into_iter().chain(PartGroup::ALL.map(PartGroup::name)).for_each(|head| print!("{head:>11}"));
     println!();
     for arch in &args.archs {
@@ -69,12 +70,13 @@ fn line(args: &Args, arch: &str, cpus: usize, seed: u64) {
         seed,
         ipv6: false,
         lock_kind: None,
-        counts: (WARM_UP, MEASURED),
+        counts: messages::counts(args.connections),
     };
     let (run, _) = Machine::new(cpus, args.preset.costs(kernel)).seed(seed).run(move || run.run());
     let [voluntary, involuntary] = switches(&run);
     let locks = lock_milliseconds(&run, &args.preset);
-    print!("{arch:<24}{cpus:>5}{seed:>5}{:>11.1}{voluntary:>11.0}{involuntary:>11.0}{locks:>11.0}", run.megabits());
+    let (rate, fairness) = (run.megabits(), run.fairness().unwrap_or(f64::NAN));
+    print!("{arch:<24}{cpus:>5}{seed:>5}{rate:>11.1}{fairness:>11.3}{voluntary:>11.0}{involuntary:>11.0}{locks:>11.0}");
     for group in PartGroup::ALL {
         let cycles: u64 = run.account.cpus.iter().map(|cpu| cpu.group(group)).sum();
         print!("{:>10.1}%", 100.0 * cycles as f64 / run.account.total() as f64);

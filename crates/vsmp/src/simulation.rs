@@ -17,7 +17,7 @@ use sync::{LockKind, Object};
 use crate::preset::{Kernel, Origin, Point, Preset};
 use crate::workload::bridges::{BridgeLoad, BridgeLoadError, BridgeTrial};
 use crate::workload::measured::Measured;
-use crate::workload::messages::{MEASURED, Messages, WARM_UP};
+use crate::workload::messages::{self, Messages};
 use crate::workload::packets::{Packets, SpecError, Traffic};
 use crate::workload::senders::{Senders, uniprocessor};
 use crate::{Costs, Machine};
@@ -245,7 +245,7 @@ impl Simulation {
         let cpus = if alone { 1 } else { self.cpus };
         let lock_kind = if self.arch.is_none() { Some(LockKind::Null) } else { self.lock_kind };
         let Simulation { connections, ipv6, .. } = *self;
-        let (preset, counts) = (self.preset.clone(), (WARM_UP, MEASURED));
+        let (preset, counts) = (self.preset.clone(), messages::counts(connections));
         let messages =
             Messages { arch, cpus, connections, presentation, preset, kernel, seed, ipv6, lock_kind, counts };
         let costs = Costs { extent: self.extent, ..self.preset.costs(kernel) };

@@ -89,3 +89,17 @@ fn the_presentation_layer_costs_most_of_the_throughput() {
         assert!(with < 0.7 * without, "{arch}: {with} and {without} Mb/s");
     }
 }
+
+/// Yates et al.: threads that share a processor serve their connections less often than those that have one for themselves.
+#[test]
+fn connections_are_served_evenly_if_threads_share_the_processors_evenly() {
+    let of = |arch: &str| {
+        let measured = run(Messages { presentation: true, counts: (200, 2000), ..messages(arch, 4, 24) });
+        assert_eq!((measured.by_connection.len(), measured.by_connection.iter().sum()), (24, measured.bytes));
+        measured.fairness().expect("bytes came")
+    };
+    let [as_many, twice, half_as_many_more] = ["conn-thread:4", "conn-thread:8", "conn-thread:6"].map(of);
+    assert!(as_many > 0.99 && twice > 0.99, "{as_many} and {twice}");
+    // Two of the processors have two threads each: 16 connections have half of what the other 8 have, so (16 + 16)^2 / (24 * (16 + 32)).
+    assert!((0.85..0.95).contains(&half_as_many_more), "{half_as_many_more}");
+}

@@ -20,6 +20,8 @@ pub(super) struct Bulk {
     poller: Poller,
     events: Vec<Event>,
     ends: Vec<End>,
+    /// Bytes that each end has received in this slice.
+    received: Vec<u64>,
     traffic: Box<dyn Traffic>,
 }
 
@@ -31,18 +33,20 @@ impl Bulk {
             poller: Poller::new().expect("a poller needs one file descriptor"),
             events: Vec::with_capacity(EVENTS),
             ends: Vec::new(),
+            received: Vec::new(),
             traffic: traffic::of(params),
         }
     }
 
     /// Opens the remaining connections; data flows from the first one on, so opening is part of warm-up.
     fn open(&mut self) -> io::Result<()> {
-        let (ends, poller) = (&mut self.ends, &self.poller);
+        let (ends, received, poller) = (&mut self.ends, &mut self.received, &self.poller);
         self.opener.step(|end| {
             match &end {
                 End::Client(stream) | End::Server(stream) => stream.register(poller, ends.len()),
             }
             ends.push(end);
+            received.push(0);
         })
     }
 
@@ -55,7 +59,11 @@ impl Bulk {
             let index = event.token;
             match &self.ends[index] {
                 End::Client(stream) => self.traffic.send(index, stream)?,
-                End::Server(stream) => self.traffic.receive(index, stream, sample)?,
+                End::Server(stream) => {
+                    let before = sample.bytes;
+                    self.traffic.receive(index, stream, sample)?;
+                    self.received[index] += sample.bytes - before;
+                }
             }
         }
         Ok(true)
@@ -73,6 +81,8 @@ impl Work for Bulk {
             self.serve(sample)
         });
         self.drivers = drivers;
+        let receivers = self.ends.iter().zip(&mut self.received).filter(|(end, _)| matches!(end, End::Server(_)));
+        sample.by_connection.extend(receivers.map(|(_, bytes)| std::mem::take(bytes)));
         result
     }
 }

@@ -26,7 +26,7 @@ use crate::shared::Shared;
 /// The declaration of this architecture.
 pub const DECLARATION: Declaration<usize> = Declaration {
     name: "conn-thread",
-    options: "[:1..256]",
+    options: "[:1..1024]",
     variants: &[Variant {
         name: "conn-thread:2",
         also: None,
@@ -35,7 +35,7 @@ pub const DECLARATION: Declaration<usize> = Declaration {
     }],
     unlisted: &[],
     default: 0,
-    numbers: Some(NumericOption { unit: "threads", least: 1, most: 256, parameter: usize::from }),
+    numbers: Some(NumericOption { unit: "threads", least: 1, most: 1024, parameter: usize::from }),
     faults: &[],
     properties: Properties { complexity: 6, ..connp_t::DECLARATION.properties },
     exceptions: &[],

@@ -149,6 +149,9 @@ impl Display for Results {
         };
         self.heading(f, what)?;
         writeln!(f, "  {:<28}{:>18.0}", "throughput, Mb/s", self.megabits())?;
+        if let Some(fairness) = runs.iter().map(Measured::fairness).collect::<Option<Vec<_>>>() {
+            writeln!(f, "  {:<28}{:>18.3}", "fairness (Jain)", Mean::of(&fairness))?;
+        }
         let unsteady = runs.iter().filter(|run| !run.steady).count();
         if unsteady > 0 {
             writeln!(f, "  {unsteady} of {} runs never became steady: their numbers are unreliable", runs.len())?;

@@ -143,6 +143,7 @@ impl Forwarded {
             handoffs: self.handoffs,
             cards: Vec::new(),
             out_of_order: self.ports.iter().map(|port| port.misordered).sum(),
+            by_connection: Vec::new(),
             placement: Vec::new(),
             timeline: None,
             capture: None,

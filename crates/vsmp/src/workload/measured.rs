@@ -34,6 +34,8 @@ pub struct Measured {
     /// Segments that came to the clients out of order, since the beginning; with packets those that came to the stack so, while it
     /// was measured.
     pub out_of_order: u64,
+    /// Of `bytes`, those of each connection; empty unless the workload counts them.
+    pub by_connection: Vec<u64>,
     /// Connections by the place of their flow among as many as there are CPUs: the receive queue or owner that they
     /// fall to.
     pub placement: Vec<usize>,
@@ -52,6 +54,12 @@ impl Measured {
     /// Cycles of all CPUs that were not idle, for each kilobyte of payload.
     pub fn busy_cycles_by_kilobyte(&self) -> f64 {
         (self.account.total() - self.account.cycles(Part::Idle)) as f64 / self.kilobytes()
+    }
+
+    /// How evenly connections were served: [`jain_fairness`] of their bytes. `None` also if the workload does not count by
+    /// connection.
+    pub fn fairness(&self) -> Option<f64> {
+        jain_fairness(&self.by_connection)
     }
 
     /// Kilobytes of payload.
@@ -73,9 +81,31 @@ impl Measured {
             handoffs: lock_profile().handoffs(),
             cards: Vec::new(),
             out_of_order: 0,
+            by_connection: Vec::new(),
             placement: Vec::new(),
             timeline: None,
             capture: None,
         }
+    }
+}
+
+/// Jain's fairness index, (Σx)² / (n Σx²): 1 when all shares are equal, 1/n when one has everything. `None` if there is nothing
+/// to share.
+pub fn jain_fairness(shares: &[u64]) -> Option<f64> {
+    let shares = || shares.iter().map(|&share| share as f64);
+    let (sum, squares): (f64, f64) = (shares().sum(), shares().map(|share| share * share).sum());
+    (squares > 0.0).then(|| sum * sum / (shares().count() as f64 * squares))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::jain_fairness;
+
+    #[test]
+    fn fairness_is_one_of_equal_shares_and_the_share_of_one_that_has_everything() {
+        assert_eq!(jain_fairness(&[7; 5]), Some(1.0));
+        assert_eq!(jain_fairness(&[3, 0, 0, 0]), Some(0.25));
+        assert_eq!(jain_fairness(&[1, 3]), Some(0.8));
+        assert_eq!([&[][..], &[0, 0]].map(jain_fairness), [None, None]);
     }
 }

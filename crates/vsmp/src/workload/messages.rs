@@ -42,11 +42,13 @@ type Flag = <Vsmp as Platform>::AtomicBool;
 
 /// Bytes of a message.
 pub const MESSAGE: usize = 4096;
-/// Messages of a run: to warm up, and measured. The paper has ten times and five times as many, on a machine that also
-/// does other work.
-pub const WARM_UP: u64 = 1_000;
-/// See [`WARM_UP`].
-pub const MEASURED: u64 = 4_000;
+/// Messages of a run to warm up, and those that are measured, with so many connections. The paper has ten times and five times
+/// as many, on a machine that also does other work. More than a hundred connections have forty measured messages each.
+pub fn counts(connections: usize) -> (u64, u64) {
+    let connections = connections as u64;
+    (1_000.max(10 * connections), 4_000.max(40 * connections))
+}
+
 /// Messages for which the paper gives switches and times.
 const OF_THE_PAPER: f64 = 20_000.0;
 /// Messages that a connection may have under way: 16 KB of receive buffer. Assumed: the paper does not say.
@@ -85,15 +87,30 @@ pub struct Messages {
 }
 
 /// What has reached the application. Not of the machine: nothing is charged.
-#[derive(Default)]
 struct Delivered {
     opened: AtomicU64,
     messages: AtomicU64,
     bytes: AtomicU64,
+    /// By connection.
+    each: Box<[AtomicU64]>,
     /// Bytes that differ from the sent ones.
     wrong: AtomicU64,
     /// A digest of the decoded structures, so that decoding has a result.
     digest: AtomicU64,
+}
+
+impl Delivered {
+    /// To so many connections.
+    fn to(connections: usize) -> Delivered {
+        let zero = || AtomicU64::new(0);
+        let each = (0..connections).map(|_| zero()).collect();
+        Delivered { opened: zero(), messages: zero(), bytes: zero(), each, wrong: zero(), digest: zero() }
+    }
+
+    /// The bytes of each connection.
+    fn by_connection(&self) -> Vec<u64> {
+        self.each.iter().map(|bytes| bytes.load(Relaxed)).collect()
+    }
 }
 
 impl Messages {
@@ -104,7 +121,7 @@ impl Messages {
     /// panics.
     pub fn run(&self) -> Measured {
         profile::set_timed(true);
-        let delivered = Arc::<Delivered>::default();
+        let delivered = Arc::new(Delivered::to(self.connections));
         let (stack, mut drivers) = self.stack();
         let stop = Arc::new(Flag::new(false));
         let mut driver = drivers.pop().expect("the device has one queue");
@@ -152,21 +169,27 @@ impl Messages {
         Stack::build(config, vec![interface]).expect("the stack builds")
     }
 
-    /// Opens the connections, spread evenly over as many places as the machine has CPUs.
+    /// The places over which connections are spread evenly: the threads that own them, where the architecture has a number of
+    /// those, and otherwise as many as the machine has CPUs.
+    fn places(&self) -> usize {
+        let owners = self.arch.parameter().filter(|_| self.arch.properties().own_threads);
+        owners.map_or(self.preset.cpus, usize::from).max(1)
+    }
+
+    /// Opens the connections.
     fn open(&self, stack: &Stack<Vsmp>, delivered: &Arc<Delivered>) {
         let [ours, theirs] = self.addresses();
-        let (remote, places) = (SocketAddr::new(theirs, PORT), self.preset.cpus.max(1));
+        let (remote, places) = (SocketAddr::new(theirs, PORT), self.places());
         let options = ConnectionOptions::default();
         // Other seeds have other flows.
         let first = 1024 + (self.seed.wrapping_mul(0x9e37_79b9) % 16_384) as u16;
-        let mut ports = first..=u16::MAX;
+        // Of each place: a port belongs to one of them.
+        let mut free = vec![first..=u16::MAX; places];
         for n in 0..self.connections {
             let fits = |port: &u16| stack.flow(SocketAddr::new(ours, *port), remote).index(places) == n % places;
-            let port = ports.clone().find(fits).expect("a port of each place is free");
-            if n % places == places - 1 {
-                ports = port + 1..=u16::MAX;
-            }
+            let port = free[n % places].find(fits).expect("a port of each place is free");
             let handler = Box::new(Receiver {
+                index: n,
                 at: 0,
                 presentation: self.presentation,
                 copy: Vec::with_capacity(MESSAGE),
@@ -197,17 +220,19 @@ fn measure(delivered: &Delivered, messages: u64, warm_up: Duration) -> Measured 
     lock_profile().reset();
     let now = || (delivered.messages.load(Relaxed), delivered.bytes.load(Relaxed), Vsmp::now());
     let account = machine::account();
-    let start = now();
+    let (start, before) = (now(), delivered.by_connection());
     wait_until(|| delivered.messages.load(Relaxed) >= start.0 + messages / 2);
     let middle = now();
     wait_until(|| delivered.messages.load(Relaxed) >= start.0 + messages);
     let end = now();
+    let by_connection = delivered.by_connection().iter().zip(before).map(|(after, before)| after - before).collect();
     let rate = |from: (u64, u64, u64), to: (u64, u64, u64)| (to.1 - from.1) as f64 * 8e3 / (to.2 - from.2) as f64;
     let windows = vec![rate(start, middle), rate(middle, end)];
     Measured {
         warm_up,
         steady: (windows[0] / windows[1] - 1.0).abs() < 0.05,
         windows,
+        by_connection,
         ..Measured::since(&account, Duration::from_nanos(end.2 - start.2), end.1 - start.1)
     }
 }
@@ -237,6 +262,8 @@ pub fn lock_milliseconds(measured: &Measured, preset: &Preset) -> f64 {
 
 /// The application of a connection.
 struct Receiver {
+    /// The connection's.
+    index: usize,
     /// Where in the stream it is.
     at: u64,
     presentation: bool,
@@ -265,6 +292,7 @@ impl ConnectionHandler<Vsmp> for Receiver {
         self.delivered.wrong.fetch_add(wrong as u64, Relaxed);
         self.at += data.len() as u64;
         self.delivered.bytes.fetch_add(data.len() as u64, Relaxed);
+        self.delivered.each[self.index].fetch_add(data.len() as u64, Relaxed);
         self.delivered.messages.fetch_add(1, Relaxed);
     }
 }

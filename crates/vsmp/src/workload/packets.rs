@@ -182,6 +182,7 @@ impl Carried {
             handoffs: self.handoffs,
             cards: Vec::new(),
             out_of_order: self.out_of_order,
+            by_connection: Vec::new(),
             placement: Vec::new(),
             timeline: None,
             capture: None,

@@ -109,7 +109,7 @@ fn unknown_names_are_refused_with_the_list() {
                 "unknown architecture {name:?}: use up, giant, msgp[:1|2|6][+coupled][+routes][+racy-stats], msgp-pool[:1|2|6][+tas|mcs][+unordered], \
                  connp-t[:mutex|spsc|lwkt][+async-wildcard], connp-l[:1..1024][+lazy-broadcast], squeue[:fill|nodrain|process][+poll], \
                  backlog[:processor], \
-                 conn-thread[:1..256], \
+                 conn-thread[:1..1024], \
                  netisr[:direct|hybrid|hybrid+source|hybrid+cpu|deferred|deferred+source|deferred+cpu], \
                  shared-nothing, steal, softint[:1|4|16|64|all][+polling], layer, or adaptive"
             )
