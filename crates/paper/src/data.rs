@@ -20,6 +20,9 @@ const FILES: [&str; 5] = [
     include_str!("../papers/yates.toml"),
 ];
 
+/// In the place of an architecture on the host: the TCP of its Linux kernel, on loopback.
+pub const LINUX: &str = "linux";
+
 /// A paper.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -55,7 +58,7 @@ pub struct Subject {
     pub name: String,
     /// The corresponding architecture on the simulated machine.
     pub simulated: Option<String>,
-    /// The corresponding architecture on this host.
+    /// The corresponding architecture on this host; [`LINUX`]: its kernel.
     pub host: Option<String>,
     /// What runs; empty: bulk data is sent. Where a figure's loads are frame sizes, a word for the size is added
     /// ([`Figure::workload`]).
@@ -63,7 +66,7 @@ pub struct Subject {
     pub workload: String,
     /// The preset of its machine in the simulator, if that is not the paper's.
     pub machine: Option<String>,
-    /// Processors that it uses, where loads are frame sizes; all of the machine if not stated. A host with fewer leaves it out.
+    /// Processors that it uses, where they are not the load; all of the machine if not stated. A host with fewer leaves it out.
     pub processors: Option<u32>,
     /// The class of the lock that all connections, or those of a group, share.
     pub lock: Option<String>,
@@ -240,6 +243,8 @@ pub struct Figure {
     pub sequence: Option<Sequence>,
     /// Why it cannot run on this host, if it runs on the simulated machine.
     pub host: Option<String>,
+    /// Why it cannot run on the simulated machine, if it runs on this host.
+    pub simulated: Option<String>,
     /// The missing parts without which it cannot run at all.
     pub missing: Option<String>,
     /// A paragraph: the result and its cause.
@@ -518,7 +523,7 @@ impl Figure {
         match self.axis {
             Axis::Processors => (self.connections, load),
             Axis::FrameBytes => (0, subject.processors.unwrap_or(all)),
-            Axis::Connections | Axis::Groups => (load, all),
+            Axis::Connections | Axis::Groups => (load, subject.processors.unwrap_or(all)),
         }
     }
 
@@ -535,7 +540,11 @@ impl Figure {
         if self.sequence.is_some() {
             return Some("recorded, not measured");
         }
-        self.missing.as_deref().or(if on == Place::Host { self.host.as_deref() } else { None })
+        let there = match on {
+            Place::Vsmp => &self.simulated,
+            Place::Host => &self.host,
+        };
+        self.missing.as_deref().or(there.as_deref())
     }
 }
 

@@ -116,8 +116,8 @@ struct View<'a> {
     paper: &'a Paper,
     figure: &'a Figure,
     metric: Metric,
-    /// Processors of the paper's machine, where that is simulated; 0 on this host, whose subjects have all processors if
-    /// the paper does not state a number.
+    /// Processors of the paper's machine, where that is simulated, or of this host: those of a subject for which the paper
+    /// does not state a number.
     processors: u32,
     on: Place,
     /// CPUs of this host.
@@ -144,7 +144,7 @@ impl<'a> View<'a> {
         let own = || samples.iter().filter(|sample| is_own(&sample.point));
         let slice = own().map(|sample| sample.point.slice_ms).max();
         let preset = if on == Place::Vsmp { Preset::named(&paper.machine).ok() } else { None };
-        let processors = preset.map_or(0, |preset| preset.cpus as u32);
+        let processors = preset.map_or(host.cores as u32, |preset| preset.cpus as u32);
         let samples = own().filter(|sample| Some(sample.point.slice_ms) == slice).collect();
         View { paper, figure, metric, processors, on, cores: host.cores, samples }
     }
@@ -172,7 +172,7 @@ impl<'a> View<'a> {
                 && machine.is_none_or(|machine| sample.point.machine == machine)
                 && sample.point.connections == connections
                 && sample.point.workload == workload
-                && (processors == 0 || sample.point.cpus == processors)
+                && sample.point.cpus == processors
         };
         let value =
             move |sample: &&Sample| Some((sample.point.seed, *sample.values.get(name.as_deref()?)?, sample.steady));
@@ -336,7 +336,8 @@ pub(crate) mod tests {
                 let name = figure.metric.unwrap().value(subject).unwrap();
                 for seed in 1..=3 {
                     let (lock, workload) = ("adaptive".to_owned(), figure.workload(subject, value.at));
-                    let (connections, cpus) = figure.point(subject, value.at, 4);
+                    let (connections, cpus) =
+                        figure.point(subject, value.at, if on == Place::Host { host.cores as u32 } else { 4 });
                     let Some(arch) = arch(subject, on).map(str::to_owned) else { continue };
                     let point = Point {
                         on,

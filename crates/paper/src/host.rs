@@ -10,6 +10,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use lab::kernel::{self, KernelBench};
 use lab::machine::Probe;
 use lab::sampling::{Contender, Slice};
 use lab::workload::{Bench, Codec, Params, SendMode};
@@ -18,6 +19,7 @@ use vsmp::workload::messages::MESSAGE;
 
 use bridge::BridgeOfHost;
 
+use crate::data::LINUX;
 use crate::plan::{HostLoad, Plan, warm_up};
 use crate::point::{Point, Sample};
 use crate::run::{Outcome, Progress};
@@ -55,11 +57,16 @@ impl Payload {
 /// A subject that is open for the time of a load.
 enum OpenSubject {
     Senders(Box<Bench>, Payload),
+    Kernel(Box<KernelBench>),
     Bridge(Box<BridgeOfHost>),
 }
 
 impl OpenSubject {
     fn open(point: &Point) -> Result<OpenSubject, String> {
+        if point.arch == LINUX {
+            let bench = KernelBench::open(&kernel_params(point)).map_err(|error| error.to_string())?;
+            return Ok(OpenSubject::Kernel(Box::new(bench)));
+        }
         let Some(payload) = Payload::of(point) else {
             return Ok(OpenSubject::Bridge(Box::new(BridgeOfHost::start(point)?)));
         };
@@ -73,9 +80,16 @@ impl OpenSubject {
         let now = |point| Sample::now(point, began.elapsed().as_secs_f64(), probe.finish());
         match self {
             OpenSubject::Senders(bench, payload) => {
-                let slice = bench.run_slice(Duration::from_millis(point.slice_ms))?;
+                let slice = bench.run_slice(Duration::from_millis(point.measured_ms()))?;
                 let mut sample = now(point);
                 fill(&mut sample, &slice, *payload);
+                Ok(sample)
+            }
+            OpenSubject::Kernel(bench) => {
+                let slice = bench.run_slice(Duration::from_millis(point.measured_ms()))?;
+                let mut sample = now(point);
+                fill_rates(&mut sample, &slice);
+                fill_kernel(&mut sample, bench.notes());
                 Ok(sample)
             }
             OpenSubject::Bridge(bridge) => {
@@ -178,6 +192,13 @@ fn name(point: &Point) -> String {
     format!("{}{cpus}, {}, on this host", point.arch, point.load())
 }
 
+/// Both ends of a connection are on one thread, as with a stack under test.
+fn kernel_params(point: &Point) -> kernel::Params {
+    let buffer = Some(BUFFER as usize);
+    let (connections, threads) = (point.connections, point.cpus);
+    kernel::Params { connections, threads, send_buffer: buffer, receive_buffer: buffer, ..kernel::Params::default() }
+}
+
 fn params(point: &Point, Payload { message, presentation }: Payload) -> Result<Params, String> {
     let arch = point.arch.parse().map_err(|error| format!("{error}"))?;
     let lock = point.lock.parse().map_err(|error| format!("{error}"))?;
@@ -188,11 +209,27 @@ fn params(point: &Point, Payload { message, presentation }: Payload) -> Result<P
     Ok(Params { lock, connections, threads, message, presentation, send, affinity, runs, buffer, ..Params::new(arch) })
 }
 
-fn fill(sample: &mut Sample, slice: &Slice, payload: Payload) {
+/// What every contender shows.
+fn fill_rates(sample: &mut Sample, slice: &Slice) {
     let mut value = |name: &str, number: f64| _ = sample.values.insert(name.to_owned(), number);
     value("throughput_mbps", 1e3 * slice.gbps());
     value("cpu_s_per_gb", slice.cpu_s_per_gb());
     value("switches_per_gb", slice.switches_per_gb());
+}
+
+fn fill_kernel(sample: &mut Sample, notes: &[String]) {
+    let parameters = json!({
+        "workload": "bulk", "send": "sendfile", "buffer_bytes": BUFFER, "message_bytes": 64 << 10, "ipv6": false,
+        "device": "the kernel's loopback interface", "notes": notes,
+    });
+    if let serde_json::Value::Object(parameters) = parameters {
+        sample.parameters = parameters;
+    }
+}
+
+fn fill(sample: &mut Sample, slice: &Slice, payload: Payload) {
+    fill_rates(sample, slice);
+    let mut value = |name: &str, number: f64| _ = sample.values.insert(name.to_owned(), number);
     slice.fairness.into_iter().for_each(|fairness| value("fairness", fairness));
     value("handoffs_per_kb", slice.exact.handoffs as f64 / (slice.bytes as f64 / 1024.0).max(1.0));
     for lock in slice.exact.locks.iter().filter(|lock| lock.acquired > 0) {
@@ -276,6 +313,39 @@ mod tests {
             let able = |name: &&String| paper.subject(name).unwrap().lacks_on_host(host.cores).is_none();
             assert_eq!(measured, figure.figure.subjects.iter().filter(able).collect::<Vec<_>>(), "{}", figure.id);
         }
+    }
+
+    /// The kernel beside the stacks: on one CPU, on all of them, and for nine times as long.
+    #[test]
+    fn the_kernel_of_this_host_is_a_subject() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut load = loads("willmann", "fig3").remove(0);
+        load.points.retain(|point| point.arch == LINUX);
+        load.points.iter_mut().for_each(|point| point.slice_ms = 5);
+        let mut store = Store::open(directory.path()).unwrap();
+        let outcome = run(&load, 1, &mut store, false);
+        assert_eq!((outcome.measured, outcome.failed.len()), (3, 0), "{outcome:?}");
+        // The first subject changes from round to round.
+        let mut lengths: Vec<u64> = store.samples().iter().map(|sample| sample.point.measured_ms()).collect();
+        lengths.sort_unstable();
+        assert_eq!(lengths, [5, 5, 45]);
+        assert!(store.samples().iter().all(|sample| sample.values["throughput_mbps"].is_finite()));
+    }
+
+    /// Messages through a presentation layer: what they deliver is counted by connection.
+    #[test]
+    fn messages_of_this_host_have_their_fairness() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut load = loads("yates", "fairness").remove(0);
+        load.points.truncate(1);
+        load.points.iter_mut().for_each(|point| (point.slice_ms, point.connections) = (300, 4));
+        let mut store = Store::open(directory.path()).unwrap();
+        let outcome = run(&load, 1, &mut store, false);
+        assert_eq!((outcome.measured, outcome.failed.len()), (1, 0), "{outcome:?}");
+        let sample = &store.samples()[0];
+        assert_eq!(sample.parameters["presentation"], "XDR, field by field");
+        // One of four connections alone would have a quarter.
+        assert!((0.25..=1.0).contains(&sample.values["fairness"]), "{sample:?}");
     }
 
     /// Samples stored before affinity became the default of the lab belong to the same points.

@@ -50,7 +50,7 @@ pub struct Point {
     /// On the host, the length of a measurement in milliseconds, or of a trial of a bridge; 0 on a simulated machine, which
     /// finds its steady state.
     pub slice_ms: u64,
-    /// What runs, by its name on the command line; empty: bulk data is sent.
+    /// What runs, by its name on the command line; empty: bulk data is sent. `longer=N`: the same for N times as long.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub workload: String,
     /// The seed; on the host the round, in which all subjects of a load are measured in turn.
@@ -60,7 +60,18 @@ pub struct Point {
 impl Point {
     /// Bytes of a frame, where a bridge forwards frames of one size.
     pub fn frame_bytes(&self) -> Option<u32> {
-        self.workload.split('+').find_map(|word| word.strip_prefix("bytes=")?.parse().ok())
+        self.word("bytes=")
+    }
+
+    /// Length of its measurement on the host, in milliseconds: [`slice_ms`](Point::slice_ms), unless its workload takes several
+    /// times as long.
+    pub fn measured_ms(&self) -> u64 {
+        self.slice_ms * self.word("longer=").map_or(1, u64::from)
+    }
+
+    /// The number of a word of its workload.
+    fn word(&self, name: &str) -> Option<u32> {
+        self.workload.split('+').find_map(|word| word.strip_prefix(name)?.parse().ok())
     }
 
     /// Its load in words, the same for all subjects.
