@@ -375,6 +375,7 @@ mod tests {
             wall: Duration::from_secs(1),
             cpu: Duration::from_millis(500),
             round_trip_ns: Some(80.0),
+            fairness: None,
             switches: Switches { voluntary: 4, involuntary: 1 },
             exact: Exact {
                 locks: vec![LockCount {

@@ -50,6 +50,7 @@ fn samples(shape: &Shape, load: usize) -> Samples {
         let handoffs = if *arch == "connp-t" { bytes / 1448 } else { 0 };
         Slice {
             round_trip_ns: Some(80.0),
+            fairness: None,
             bytes,
             operations: bytes / 65_536,
             wall: Duration::from_secs(1),
