@@ -28,22 +28,29 @@ use crate::store::{Store, StoreError};
 /// Socket buffers, in bytes, as in the paper.
 const BUFFER: u32 = 256 << 10;
 
-/// What connections carry.
+/// What connections carry, and over which link.
 #[derive(Clone, Copy)]
 struct Payload {
     /// Bytes of a message.
     message: usize,
     /// How it is encoded.
     presentation: Option<Codec>,
+    /// The largest IP packet on the link.
+    mtu: usize,
+    /// The link takes super-segments.
+    offload: bool,
 }
 
 impl Payload {
     /// `None`: the subject is no stack.
     fn of(point: &Point) -> Option<Payload> {
+        let bulk = Payload { message: 64 << 10, presentation: None, mtu: 1500, offload: false };
         match point.workload.as_str() {
-            "" => Some(Payload { message: 64 << 10, presentation: None }),
-            "messages" => Some(Payload { message: MESSAGE, presentation: None }),
-            "messages+xdr" => Some(Payload { message: MESSAGE, presentation: Some(Codec::FieldByField) }),
+            "" => Some(bulk),
+            "mtu=9000" => Some(Payload { mtu: 9000, ..bulk }),
+            "offload" => Some(Payload { offload: true, ..bulk }),
+            "messages" => Some(Payload { message: MESSAGE, ..bulk }),
+            "messages+xdr" => Some(Payload { message: MESSAGE, presentation: Some(Codec::FieldByField), ..bulk }),
             _ => None,
         }
     }
@@ -199,14 +206,16 @@ fn kernel_params(point: &Point) -> kernel::Params {
     kernel::Params { connections, threads, send_buffer: buffer, receive_buffer: buffer, ..kernel::Params::default() }
 }
 
-fn params(point: &Point, Payload { message, presentation }: Payload) -> Result<Params, String> {
+fn params(point: &Point, payload: Payload) -> Result<Params, String> {
+    let Payload { message, presentation, mtu, offload } = payload;
     let arch = point.arch.parse().map_err(|error| format!("{error}"))?;
     let lock = point.lock.parse().map_err(|error| format!("{error}"))?;
     let (connections, threads, send) = (point.connections, point.cpus, SendMode::Shared);
     // Spread evenly, as in the papers: another thread receives most connections. And an event for each segment.
     let (affinity, runs) = (false, false);
     let buffer = Some(BUFFER);
-    Ok(Params { lock, connections, threads, message, presentation, send, affinity, runs, buffer, ..Params::new(arch) })
+    let link = Params { mtu, offload, ..Params::new(arch) };
+    Ok(Params { lock, connections, threads, message, presentation, send, affinity, runs, buffer, ..link })
 }
 
 /// What every contender shows.
@@ -236,9 +245,9 @@ fn fill(sample: &mut Sample, slice: &Slice, payload: Payload) {
         value(&format!("failures_percent.{}", lock.class), 100.0 * lock.first_try_failed as f64 / lock.acquired as f64);
     }
     let parameters = json!({
-        "workload": "bulk", "send": payload.send(), "buffer_bytes": BUFFER, "mtu": 1500,
+        "workload": "bulk", "send": payload.send(), "buffer_bytes": BUFFER, "mtu": payload.mtu,
         "message_bytes": payload.message, "presentation": payload.presentation.map(|_| "XDR, field by field"),
-        "segmentation_offload": false, "ipv6": false, "checksums": "computed and verified in software",
+        "segmentation_offload": payload.offload, "ipv6": false, "checksums": "computed and verified in software",
         "device": "mem (two linked ports in this process)",
     });
     if let serde_json::Value::Object(parameters) = parameters {
