@@ -170,7 +170,7 @@ impl Metric {
             Metric::SpeedUp => "times",
             Metric::VoluntarySwitches | Metric::InvoluntarySwitches => "switches",
             Metric::LockTime => "ms",
-            Metric::Fairness => "of 1",
+            Metric::Fairness => "index",
         }
     }
 }
