@@ -225,6 +225,12 @@ pub trait RunningArchitecture<P: Platform>: Send + Sync {
     /// When `tick` next has something to do; `None` when nothing is armed.
     fn next_deadline(&self) -> Option<Time>;
 
+    /// Whether a timer that the calling receive thread would run may have expired at `now`. Where the architecture cannot tell
+    /// it from other work for `tick`, that counts too.
+    fn timer_is_due(&self, now: Time) -> bool {
+        self.next_deadline().is_some_and(|deadline| deadline <= now)
+    }
+
     /// Whether anything posted is still waiting to be run.
     fn is_quiescent(&self) -> bool;
 

@@ -346,8 +346,7 @@ impl<P: Platform> Driver<P> {
     #[cold]
     fn catch_up(&mut self, taken: &mut DriverBatches, deferred: &mut DeferredEffects<P>) {
         while taken.frames < MOST_FRAMES {
-            let due = self.active.next_deadline().is_some_and(|deadline| deadline <= taken.now);
-            if !due || !taken.full {
+            if !taken.full || !self.active.timer_is_due(taken.now) {
                 return;
             }
             let more = self.take(deferred);

@@ -12,6 +12,7 @@ use std::time::Duration;
 use dev::mem::{self, MemConfig};
 use dev::{Device, QueuePair};
 use observe::Time;
+use path::VECTOR_LEN;
 use pktbuf::PktBuf;
 use stack::call::Call;
 use stack::socket::{ListenerShared, TcpSocket};
@@ -41,7 +42,8 @@ type Work = Box<dyn FnOnce() + Send>;
 /// A thread that polls on request.
 struct Core {
     orders: Sender<Option<Work>>,
-    done: Receiver<()>,
+    /// The frames that it took.
+    done: Receiver<usize>,
 }
 
 impl Core {
@@ -49,11 +51,14 @@ impl Core {
         let ((orders, taken), (ends, done)) = (channel::<Option<Work>>(), channel());
         let work = move || {
             while let Ok(order) = taken.recv() {
-                match order {
-                    Some(work) => work(),
-                    None => _ = driver.poll(),
-                }
-                if ends.send(()).is_err() {
+                let frames = match order {
+                    Some(work) => {
+                        work();
+                        0
+                    }
+                    None => driver.poll(),
+                };
+                if ends.send(frames).is_err() {
                     return;
                 }
             }
@@ -62,9 +67,9 @@ impl Core {
         Core { orders, done }
     }
 
-    fn order(&self, work: Option<Work>) {
+    fn order(&self, work: Option<Work>) -> usize {
         self.orders.send(work).expect("the core lives");
-        self.done.recv().expect("the core lives");
+        self.done.recv().expect("the core lives")
     }
 }
 
@@ -109,7 +114,7 @@ impl Machine {
         let listener = stack.listen(any, 64, Default::default()).expect("the port is free");
         let mut machine = Machine { stack, clock, cores, peer: far.take_queues(), listener };
         machine.put(&frames::arp_request());
-        (0..CORES).for_each(|core| machine.poll(core));
+        (0..CORES).for_each(|core| _ = machine.poll(core));
         machine
     }
 
@@ -120,8 +125,9 @@ impl Machine {
         self.peer[0].tx.flush();
     }
 
-    fn poll(&self, core: usize) {
-        self.cores[core].order(None);
+    /// One turn of a core. Returns how many frames it took.
+    fn poll(&self, core: usize) -> usize {
+        self.cores[core].order(None)
     }
 
     /// The ports to which the stack has sent segments.
@@ -482,6 +488,58 @@ fn a_group_stays_where_its_thread_sleeps_or_no_other_does() {
             for peer in [&one, &two] {
                 assert!(machine.decisions(peer).iter().all(|decision| decision.reason == DecisionReason::OneUser));
             }
+        }
+    });
+}
+
+/// Full batches arrive all the time, and core 0 takes one in a turn: in the turn in which the group goes home, too, and while a
+/// message waits for it there. Neither is a timer, for which the frames that came before it would be taken first; that would make
+/// the turns of a thread with much to receive longer still.
+#[test]
+fn only_a_timer_makes_a_turn_longer() {
+    within(|| {
+        let mut machine = Machine::new();
+        let peer = machine.connect(0, 3);
+        let batches = |machine: &mut Machine, count: usize| {
+            (0..count * VECTOR_LEN).for_each(|_| machine.say(&peer, (0, b"")));
+        };
+        batches(&mut machine, 2);
+        while machine.decisions(&peer).is_empty() {
+            batches(&mut machine, 1);
+            assert_eq!(machine.poll(0), VECTOR_LEN);
+        }
+        assert_eq!(machine.last(&peer).to, GroupPlace::Home(0));
+        let (stack, target) = (machine.stack.clone(), peer.socket.target());
+        let caller = thread::spawn(move || received(stack.call(&target, Call::Receive(tcp::Receive { max: 0 }))));
+        while machine.stack.is_quiescent() {
+            thread::yield_now();
+        }
+        assert_eq!(machine.poll(0), VECTOR_LEN, "a message waits");
+        caller.join().expect("the caller ends well");
+    });
+}
+
+/// A retransmission is due, in a group at home and in a shared one: the frames that may have come before it are taken first.
+#[test]
+fn a_timer_waits_for_the_frames_before_it() {
+    within(|| {
+        for (entries, home) in [(ENOUGH, true), (0, false)] {
+            let mut machine = Machine::new();
+            let peer = machine.connect(0, 3);
+            machine.receive(0, &peer, entries);
+            assert_eq!(!machine.decisions(&peer).is_empty(), home);
+            let (stack, target) = (machine.stack.clone(), peer.socket.target());
+            let send = move || {
+                let mut chunks = tcp::Chunks::new();
+                chunks.push(b"x".as_slice().into());
+                stack.call(&target, Call::Send(tcp::Send { chunks }));
+            };
+            machine.cores[0].order(Some(Box::new(send)));
+            assert_eq!(machine.answered().len(), 1, "it is sent");
+            machine.clock.advance(Duration::from_secs(3));
+            (0..3 * VECTOR_LEN).for_each(|_| machine.put(&[0; 60]));
+            assert_eq!(machine.poll(0), 3 * VECTOR_LEN);
+            assert_eq!(machine.answered().len(), 1, "it is sent again");
         }
     });
 }

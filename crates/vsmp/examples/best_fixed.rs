@@ -2,7 +2,7 @@
 //! architecture in its share of the best fixed one's. The last one named is compared with the others.
 //!
 //! `cargo run -p heddle-vsmp --example best_fixed -- --cpus 1,2,4,8 --conns 6,64 --seeds 3`; also `--loads bulk,rpc`,
-//! `--flows spread,home,uneven`, `--ms N`, `--machine NAME`, and names of architectures.
+//! `--flows spread,home,uneven`, `--first N`, the first of the seeds, `--ms N`, `--machine NAME`, and names of architectures.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -26,6 +26,7 @@ struct Args {
     flows: Vec<String>,
     cpus: Vec<usize>,
     conns: Vec<usize>,
+    first: u64,
     seeds: u64,
     ms: u64,
 }
@@ -42,6 +43,7 @@ fn args() -> Args {
         flows: listed("spread,home,uneven"),
         cpus: vec![1, 2, 4, 8],
         conns: vec![6, 64],
+        first: 1,
         seeds: 3,
         ms: 12,
     };
@@ -55,6 +57,7 @@ fn args() -> Args {
             "--flows" => args.flows = listed(&value),
             "--cpus" => args.cpus = listed(&value),
             "--conns" => args.conns = listed(&value),
+            "--first" => args.first = value.parse().expect("a number"),
             "--seeds" => args.seeds = value.parse().expect("a number"),
             "--ms" => args.ms = value.parse().expect("a number"),
             _ => panic!("no option is called {word}"),
@@ -109,7 +112,7 @@ fn rate(args: &Args, pair: &Pair) -> f64 {
         assert_eq!(transferred.wrong, 0, "no byte is another one");
         steady(&windows)
     };
-    (1..=args.seeds).map(of).sum::<f64>() / args.seeds as f64
+    (args.first..args.first + args.seeds).map(of).sum::<f64>() / args.seeds as f64
 }
 
 fn steady(windows: &[Window]) -> f64 {

@@ -186,6 +186,11 @@ pub trait Exclusion<P: Platform>: Send + Sync + 'static {
     /// When [`Exclusion::tick`] next has something to do, in nanoseconds; `u64::MAX`: nothing is armed. May be early.
     fn deadline(&self) -> u64;
 
+    /// [`Exclusion::deadline`], but of the cell's timers alone where they are known: other work makes it no earlier.
+    fn timer_deadline(&self) -> u64 {
+        self.deadline()
+    }
+
     /// Runs due timers and, where the calling thread does the cell's work, the queued messages. True: the caller should
     /// go over all cells again.
     fn tick(&self, hub: &Hub<P>, now: Time) -> bool;
@@ -630,6 +635,11 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
         }
         let earliest = self.inner.cells.iter().map(|cell| cell.deadline()).min()?;
         (earliest != u64::MAX).then(|| Time::from_nanos(earliest))
+    }
+
+    fn timer_is_due(&self, now: Time) -> bool {
+        let elsewhere = self.inner.hub.own_threads && E::RUNS_TIMERS;
+        !elsewhere && self.inner.cells.iter().any(|cell| cell.timer_deadline() <= now.as_nanos())
     }
 
     fn is_quiescent(&self) -> bool {

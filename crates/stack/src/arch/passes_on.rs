@@ -76,6 +76,10 @@ macro_rules! passes_on {
             $kept.next_deadline()
         }
 
+        fn timer_is_due(&$self, now: observe::Time) -> bool {
+            $kept.timer_is_due(now)
+        }
+
         fn stats(&$self) -> $crate::stats::StackStats {
             $kept.stats()
         }

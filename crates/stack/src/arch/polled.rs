@@ -326,6 +326,12 @@ impl<P: Platform, D: Domain<P>> PolledCell<P, D> {
         self.cell.borrow_mine().map_or(u64::MAX, |counted| counted.cell.deadline_nanos())
     }
 
+    /// The next deadline of the cell, which the calling thread does not own, if it may run it. Early, if messages were left to
+    /// the receive threads.
+    fn timer_without_me(&self) -> u64 {
+        if D::SHARED && self.owner.load(Ordering::Relaxed) == NO_THREAD { self.domain.deadline() } else { u64::MAX }
+    }
+
     /// The tick of a receive thread that does not own the cell. True: it has run messages.
     fn tick_unowned(&self, hub: &Hub<P>, now: Time) -> bool {
         if !D::SHARED || self.domain.deadline() > now.as_nanos() {
@@ -490,14 +496,15 @@ impl<P: Platform, D: Domain<P>> Exclusion<P> for PolledCell<P, D> {
         // A thread that shall own the cell does not sleep before it does.
         let is_free = !D::WHOLE && self.owner.load(Ordering::Relaxed) == NO_THREAD && self.domain.is_polled_here();
         let free = || self.cell.owner().is_none();
-        if is_free && free() {
-            return 0;
+        if is_free && free() { 0 } else { self.timer_without_me() }
+    }
+
+    fn timer_deadline(&self) -> u64 {
+        if !D::SHARED {
+            // The timers of a cell without an owner are not known.
+            return self.deadline();
         }
-        if !D::SHARED || self.owner.load(Ordering::Relaxed) != NO_THREAD {
-            return u64::MAX;
-        }
-        // Early, if messages were left to the receive threads.
-        self.domain.deadline()
+        if self.is_polled_by_me() { self.next_timer() } else { self.timer_without_me() }
     }
 
     #[inline]
