@@ -26,9 +26,9 @@ use std::time::Duration;
 use observe::{Counters, DropReason};
 use pktbuf::{Checksum, Meta, PktBuf};
 use sync::Platform;
-use wire::Framing;
 use wire::ethernet::MacAddr;
 use wire::rss::SYMMETRIC_KEY;
+use wire::{Framing, ipv4, ipv6};
 
 use crate::layout::{self, Layout};
 use crate::link::{self, LinkRx, LinkTx};
@@ -38,13 +38,15 @@ use crate::{BitSet, Capabilities, Device, Notify, QueuePair, RxQueue, TxQueue, W
 
 /// Most queue pairs of a port: a bound on memory, which grows with their square.
 pub const MAX_QUEUES: usize = 256;
+/// The longest packet without IPv6's jumbo payload option: an IPv6 header, and as much as its payload length can say.
+const LONGEST_PACKET: usize = ipv6::HEADER_LEN + u16::MAX as usize;
 
 /// The configuration of the two ports of a [`pair`], which differ only in their addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemConfig {
     /// Queue pairs per port, 1 to [`MAX_QUEUES`].
     pub queues: usize,
-    /// Largest payload of a frame in bytes, 68 to 65,535.
+    /// Largest payload of a frame in bytes, 68 to 65,575: the longest IPv6 packet.
     pub mtu: usize,
     /// Frames each ring holds; rounded up to a power of two. There are `queues` squared rings per direction.
     pub ring_frames: usize,
@@ -90,9 +92,10 @@ impl MemConfig {
 
     pub(crate) fn check(&self) {
         assert!((1..=MAX_QUEUES).contains(&self.queues), "queues must be 1 to {MAX_QUEUES}, not {}", self.queues);
-        assert!((68..=65_535).contains(&self.mtu), "the MTU must be 68 to 65535 bytes, not {}", self.mtu);
+        let mtus = ipv4::MIN_MTU..=LONGEST_PACKET;
+        assert!(mtus.contains(&self.mtu), "the MTU must be 68 to {LONGEST_PACKET} bytes, not {}", self.mtu);
         assert!(self.ring_frames > 0, "a ring must hold at least one frame");
-        let segmentation = self.segmentation.unwrap_or(self.mtu);
+        let segmentation = self.segmentation.unwrap_or_default();
         assert!(segmentation <= 65_535, "a super-segment has at most 65535 bytes, not {segmentation}");
     }
 

@@ -69,7 +69,7 @@ impl Frames {
     }
 
     /// A datagram from the first of these to the second, both of one family. With a checksum, unless the stack's end verifies
-    /// none.
+    /// none and it may be left out: over IPv6 a datagram without one is invalid (RFC 8200 section 8.1).
     pub fn udp(&self, from: SocketAddr, to: SocketAddr, data: &[u8]) -> Option<PktBuf> {
         let network_len = if from.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
         let (l4, len) = (self.framing.header_len() + network_len, udp::HEADER_LEN + data.len());
@@ -82,7 +82,8 @@ impl Frames {
         frame.append(data.len()).copy_from_slice(data);
         if self.verified {
             frame.meta_mut().checksum = Checksum::Verified;
-        } else {
+        }
+        if !self.verified || from.is_ipv6() {
             let pseudo = checksum::pseudo_header(from.ip(), to.ip(), protocol::UDP, len as u32);
             let sum = pseudo.add(checksum::sum(&frame[l4..])).finish();
             // RFC 768: zero says that there is none.

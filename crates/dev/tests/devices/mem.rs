@@ -449,3 +449,18 @@ fn a_sleeping_receiver_is_woken_by_a_flush_and_by_its_waker() {
     drop(qa);
     receiver.join().expect("the receiver saw every frame");
 }
+
+/// IPv6's payload length does not count its header, so the longest packet has 40 bytes more than one of IPv4.
+#[test]
+fn the_longest_ipv6_packet_crosses_and_a_longer_mtu_is_refused() {
+    let (link, longest) = (wire::ethernet::HEADER_LEN, wire::ipv6::HEADER_LEN + 65_535);
+    let of = |mtu| MemConfig { mtu, ..MemConfig::default() };
+    let (mut a, mut b) = pair::<Real>(of(longest));
+    let (mut qa, mut qb) = (only_queue(&mut a), only_queue(&mut b));
+    let mut frame = PktBuf::alloc(link + longest).expect("there is memory");
+    frame.append(link + longest).fill(7);
+    qa.tx.transmit(frame).expect("room");
+    let there = drain(&mut qb);
+    assert_eq!((there.len(), there[0].len()), (1, link + longest));
+    assert!(std::panic::catch_unwind(|| pair::<Real>(of(longest + 1))).is_err());
+}

@@ -363,3 +363,20 @@ fn a_peer_keeps_to_its_own_segment_size() {
     let lengths: Vec<usize> = heard(&mut queue).iter().map(|(_, data)| data.len()).collect();
     assert_eq!(lengths[..3], [700, 700, 700]);
 }
+
+/// A checksum may be left to the card, which leaves zero in the field. Over IPv6 zero is no checksum, and the datagram invalid.
+#[test]
+fn a_datagram_over_ipv6_has_a_checksum_although_the_card_verifies_it() {
+    for (ours, theirs, network) in [("fd09::2", "[fd09::1]:5001", 40), ("10.9.0.2", "10.9.0.1:5001", 20)] {
+        let [from, to]: [IpAddr; 2] = [ours.parse().unwrap(), theirs.parse::<SocketAddr>().unwrap().ip()];
+        let mut config = PeerConfig::new(from);
+        config.link.checksum_offload = true;
+        let frame = config.datagram(2000, theirs.parse().unwrap(), b"data").expect("there is memory");
+        let datagram = &frame[wire::ethernet::HEADER_LEN + network..];
+        if from.is_ipv6() {
+            let pseudo = wire::checksum::pseudo_header(from, to, wire::protocol::UDP, datagram.len() as u32);
+            assert_eq!(pseudo.add(wire::checksum::sum(datagram)).finish(), 0);
+        }
+        assert_eq!(datagram[6..8] == [0, 0], from.is_ipv4());
+    }
+}
