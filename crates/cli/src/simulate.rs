@@ -31,7 +31,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME|FILE", default_value = "opteron-275")]
     machine: String,
     /// The workload: `senders`; the messages of Schmidt and Suda, `messages` and `messages+xdr`; or the packets of Nahum et al.,
-    /// `packets-receive` and `packets-send`, with `+udp`, `+checksum`, `+tickets`, `+each` (a connection for each CPU), `+fddi` (FDDI frames) and others;
+    /// `packets-receive` and `packets-send`, with `+udp`, `+checksum`, `+tickets`, `+each` (a connection for each CPU), `+fddi` (FDDI frames), `+bytes=N` (1 to 65495 over TCP and IPv4) and others;
     /// or the bridge of Nakahara et al., `bridge`, with `+generic`, `+rcu`, `+bytes=N`, `+flows=N`, `+work=N`, `+rate=N`
     #[arg(long, value_name = "NAME", default_value = "senders")]
     workload: Workload,

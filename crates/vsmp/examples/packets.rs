@@ -6,7 +6,7 @@
 
 use std::error::Error;
 
-use vsmp::workload::packets::Packets;
+use vsmp::workload::packets::{PacketBalance, Packets};
 use vsmp::{Arena, Preset};
 
 #[global_allocator]
@@ -51,6 +51,13 @@ fn run(line: &str, cpus: &[usize], seeds: u64, preset: &Preset) -> Result<(), Bo
                 packet(carried.account.misses()),
                 carried.wrong,
             );
+            if let (Some(balance), Some(account)) = (carried.balance, &carried.packets) {
+                let PacketBalance { made, taken, under_way: [first, last] } = balance;
+                println!(
+                    "        measured: {made} packets made, {taken} taken; made and not taken {first}, then {last}"
+                );
+                println!("        the run: {account}");
+            }
         }
     }
     Ok(())

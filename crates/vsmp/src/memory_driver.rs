@@ -7,10 +7,15 @@
 //! makes an acknowledgment for every second segment, which the next thread that receives gets. It makes any number of
 //! datagrams from a template.
 //!
+//! It keeps the place in its stream of every segment with data that was made ([`PacketsMade`]), so that a workload can account for
+//! each. A packet for which there is no buffer is counted as [`DropReason::NoBuffer`].
+//!
 //! The remote end costs nothing but the lock and one [`Step::Message`] under it. Only the headers of a packet are written
 //! into the buffer of the thread that takes it, as by a driver whose buffers keep their data.
 //!
 //! What may never happen: a step of the machine that can switch threads while the remote end is borrowed.
+
+mod made;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -20,10 +25,15 @@ use std::time::Duration;
 use dev::mem::MemConfig;
 use dev::peer::{Peer, PeerConfig, PeerMonitor};
 use dev::{Capabilities, Device, Framing, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake};
+use observe::{Counters, DropReason};
 use pktbuf::{Checksum, PktBuf};
 use sync::{Lock, LockClass, LockKind, Object, Platform, Step};
 
 use crate::{Vsmp, machine};
+
+pub use made::PacketsMade;
+
+use made::MadePackets;
 
 /// Frames that a thread may give to it at once.
 const ROOM: usize = 1024;
@@ -46,6 +56,11 @@ struct Shared {
     remote: Mutex<Remote>,
     /// By queue: the remote port of the packet that its thread took last.
     carried: Box<[AtomicU32]>,
+    /// Packets that were made and found no buffer.
+    lost: Counters,
+    /// The remote end's.
+    counters: Arc<Counters>,
+    monitor: PeerMonitor,
 }
 
 struct Remote {
@@ -54,13 +69,17 @@ struct Remote {
     ready: VecDeque<PktBuf>,
     /// The datagram that is made again and again.
     datagram: Option<PktBuf>,
+    framing: Framing,
+    made: MadePackets,
 }
 
 impl Remote {
     /// The next packet.
     fn next(&mut self) -> Option<PktBuf> {
         if let Some(frame) = &self.datagram {
-            return frame.duplicate();
+            let copy = frame.duplicate()?;
+            self.made.note_datagram();
+            return Some(copy);
         }
         if self.ready.is_empty() {
             self.look(1);
@@ -72,6 +91,7 @@ impl Remote {
     fn look(&mut self, most: usize) {
         let mut made = Vec::new();
         self.far.rx.receive(&mut made, most);
+        made.iter().for_each(|frame| self.made.note(self.framing, frame));
         self.ready.extend(made);
     }
 
@@ -100,13 +120,18 @@ impl MemoryDriver {
         let mut peer = Peer::<Vsmp>::new(remote);
         let capabilities = Capabilities { queue_pairs: threads, ..peer.capabilities().clone() };
         let monitor = peer.monitor();
+        let counters = peer.counters().unwrap_or_default();
         let far = peer.take_queues().swap_remove(0);
+        let framing = capabilities.framing;
+        let made = MadePackets::default();
         let shared = Arc::new(Shared {
             turn: Lock::new(kind, LockClass::Pool, ()),
-            remote: Mutex::new(Remote { far, ready: VecDeque::new(), datagram: None }),
+            remote: Mutex::new(Remote { far, ready: VecDeque::new(), datagram: None, framing, made }),
             carried: (0..threads).map(|_| AtomicU32::new(0)).collect(),
+            lost: Counters::default(),
+            counters,
+            monitor: monitor.clone(),
         });
-        let framing = capabilities.framing;
         let pair = |index| QueuePair {
             rx: Box::new(Rx { shared: shared.clone(), index, framing }),
             tx: Box::new(Tx { shared: shared.clone(), sums }),
@@ -122,6 +147,11 @@ impl MemoryDriver {
     /// The totals of its remote end.
     pub fn monitor(&self) -> PeerMonitor {
         self.monitor.clone()
+    }
+
+    /// What its remote end has made. Valid after the driver has been moved.
+    pub fn made(&self) -> PacketsMade {
+        PacketsMade(self.shared.clone())
     }
 
     /// The remote port of the packet that the thread of a queue took last; 0 before the first. Valid after the driver has been
@@ -143,6 +173,10 @@ impl Device for MemoryDriver {
 
     fn take_queues(&mut self) -> Vec<QueuePair> {
         std::mem::take(&mut self.queues)
+    }
+
+    fn counters(&self) -> Option<Arc<Counters>> {
+        Some(self.shared.counters.clone())
     }
 }
 
@@ -167,7 +201,10 @@ impl RxQueue for Rx {
         let buffer = PktBuf::from_slice(&frame);
         let meta = *frame.meta();
         machine::outside(|| drop(frame));
-        let Some(mut buffer) = buffer else { return 0 };
+        let Some(mut buffer) = buffer else {
+            self.shared.lost.count_drop(DropReason::NoBuffer);
+            return 0;
+        };
         *buffer.meta_mut() = meta;
         let headers = self.framing.header_len() + HEADERS;
         machine::touch(Object::Buffer, buffer.as_ptr().addr(), buffer.len().min(headers), true);
@@ -211,10 +248,9 @@ impl TxQueue for Tx {
             machine::sum(frame.as_ptr().addr(), frame.len());
         }
         machine::point();
-        machine::outside(|| {
-            if let Some(copy) = frame.duplicate() {
-                self.shared.remote().accept(copy);
-            }
+        machine::outside(|| match frame.duplicate() {
+            Some(copy) => self.shared.remote().accept(copy),
+            None => self.shared.counters.count_drop(DropReason::NoBuffer),
         });
         Ok(())
     }

@@ -3,6 +3,7 @@
 
 use std::process::Command;
 
+use observe::{Counter, DropReason};
 use vsmp::workload::packets::{Carried, Packets, Side, Traffic};
 use vsmp::{Arena, Preset};
 
@@ -61,6 +62,112 @@ fn packets_over_fddi_have_their_size() {
     }
     let sent = run("msgp-pool+mcs+unordered send checksum fddi", 2);
     assert!(sent.bytes.is_multiple_of(4096), "{} bytes in order", sent.bytes);
+}
+
+/// Made by the remote end = taken + in queues + dropped, each counted at its place. Of the first line 771 segments were made while 649
+/// packets were taken: the rest waited in the receive queue.
+#[test]
+fn every_packet_that_is_made_is_accounted_for() {
+    for (line, cpus) in [
+        ("msgp-pool+mcs+unordered receive bytes=1024 checksum", 2),
+        ("msgp-pool+mcs receive bytes=1024 checksum fddi", 4),
+        ("msgp-pool+tas+unordered receive", 8),
+        ("msgp-pool:6+tas+unordered receive after each ipv6", 3),
+        ("msgp-pool+tas+unordered receive bytes=100", 4),
+        ("msgp-pool:2+tas+unordered receive bytes=1 tickets", 8),
+        ("msgp-pool+tas+unordered udp receive checksum", 3),
+        ("msgp-pool+tas+unordered udp receive bytes=1 ipv6", 3),
+    ] {
+        let carried = run(line, cpus);
+        let (balance, account) = (carried.balance.expect("it receives"), carried.packets.expect("it receives"));
+        assert_eq!(account.accounted(), account.made, "{line}: {account}");
+        assert_eq!(account.dropped(), 0, "{line}: {account}");
+        assert!(balance.taken > 100 && account.made >= balance.under_way[0] + balance.made, "{line}: {balance:?}");
+        assert_eq!(balance.made + balance.under_way[0], balance.taken + balance.under_way[1], "{line}: {balance:?}");
+        if line.contains("tickets") {
+            assert_eq!(carried.disorder.inversions, 0, "{line}: {:?}", carried.disorder);
+        }
+    }
+}
+
+/// The difference of the first line, and where it is.
+#[test]
+fn packets_that_are_made_and_not_taken_are_in_the_receive_queue() {
+    let carried = run("msgp-pool+mcs+unordered receive bytes=1024 checksum", 2);
+    let (balance, account) = (carried.balance.expect("it receives"), carried.packets.expect("it receives"));
+    assert!(balance.made > balance.taken + 50, "{balance:?}");
+    // The threads finish what they have begun when the measurement ends: they may carry up more packets, and take one more each.
+    assert!(account.unread > 50 && account.unread + 2 >= balance.under_way[1], "{balance:?}: {account}");
+    assert_eq!(account.taken + account.unread + account.in_driver, account.made, "{account}");
+}
+
+/// TCP puts the data of short segments into one buffer, and the application takes fewer pieces than segments.
+#[test]
+fn short_segments_are_counted_by_their_place() {
+    let carried = run("msgp-pool+mcs+unordered receive bytes=100", 4);
+    let balance = carried.balance.expect("it receives");
+    assert!(balance.taken > carried.disorder.packets + 10, "{balance:?}, {:?}", carried.disorder);
+    assert!(balance.taken.abs_diff(carried.bytes / 100) <= 100, "{balance:?}, {} bytes", carried.bytes);
+}
+
+/// Protocol, version, and the most data that their headers leave: 65535 is the greatest length of an IPv4 packet with its
+/// header, and of an IPv6 packet without.
+const LARGEST: [(&str, &str, u64); 4] =
+    [("", "", 65_495), ("", "ipv6", 65_515), ("udp", "", 65_507), ("udp", "ipv6", 65_527)];
+
+#[test]
+fn packets_from_one_byte_to_the_largest_arrive_as_received() {
+    for (protocol, version, most) in LARGEST {
+        for (bytes, sums) in [(1, ""), (1, "checksum"), (most, ""), (most, "checksum")] {
+            let line =
+                format!("msgp-pool+mcs+unordered receive {protocol} {version} {sums} bytes={bytes} locks=mcs ms=40");
+            let carried = run(&line, 2);
+            let account = carried.packets.expect("it receives");
+            assert!(account.taken > 3, "{line}: {account}");
+            assert_eq!((account.accounted(), account.dropped()), (account.made, 0), "{line}: {account}");
+            assert_eq!(account.bytes, account.taken * bytes, "{line}: {account}");
+        }
+    }
+}
+
+#[test]
+fn packets_from_one_byte_to_the_largest_leave_as_sent() {
+    for (protocol, version, most) in LARGEST {
+        for (bytes, sums) in [(1, ""), (1, "checksum"), (most, ""), (most, "checksum")] {
+            let line =
+                format!("msgp-pool+mcs+unordered send {protocol} {version} {sums} bytes={bytes} locks=mcs ms=40");
+            let carried = run(&line, 2);
+            let counted = |counter| carried.counters.get(counter);
+            assert_eq!((counted(Counter::FragmentsOut), carried.counters.dropped_total()), (0, 0), "{line}");
+            assert!(carried.bytes >= 3 * bytes && carried.bytes.is_multiple_of(bytes), "{line}: {}", carried.bytes);
+            if protocol.is_empty() {
+                // The beginning and the end of the measurement divide the segments that are out of order.
+                let whole = carried.segments * bytes;
+                assert!(
+                    whole.abs_diff(carried.bytes) <= 2 * bytes,
+                    "{line}: {} in {}",
+                    carried.bytes,
+                    carried.segments
+                );
+            }
+        }
+    }
+}
+
+/// The stack cuts what it sends, and nothing longer than a packet is received, because the remote end cuts nothing.
+#[test]
+fn datagrams_longer_than_fddi_takes_leave_in_fragments() {
+    for (version, most, fragments) in [("", 65_507, 16), ("ipv6", 65_527, 16)] {
+        let carried = run(&format!("msgp-pool+mcs+unordered udp send checksum fddi bytes={most} {version}"), 2);
+        let counted = |counter| carried.counters.get(counter);
+        assert!(counted(Counter::PacketsFragmented) > 3, "{:?}", carried.counters);
+        assert_eq!(counted(Counter::FragmentsOut), fragments * counted(Counter::PacketsFragmented));
+        assert_eq!(carried.counters.dropped(DropReason::TooBigToSend), 0);
+    }
+    for (version, most) in [("", 4324), ("ipv6", 4304)] {
+        let carried = run(&format!("msgp-pool+mcs+unordered udp receive checksum fddi bytes={most} {version}"), 2);
+        assert_eq!(carried.packets.expect("it receives").dropped(), 0);
+    }
 }
 
 /// A machine that is not the first of its process finds other addresses free, so the bounds leave room for that.
@@ -209,9 +316,29 @@ fn a_line_that_means_nothing_is_refused_by_name() {
     assert_eq!(refused("msgp-pool recieve"), "`recieve` means nothing to the packets' workload");
     assert!(refused("up receive").contains("one thread"));
     assert!(refused("msgp-pool conns=0").contains("connections"));
-    assert!(refused("msgp-pool tickets bytes=502").contains("251"));
-    let said = "over FDDI packets have at most 4312 bytes, because its MTU is 4352";
+    let said = "over FDDI packets have 1 to 4312 bytes, because its MTU is 4352";
     assert_eq!(refused("msgp-pool fddi bytes=4313"), said);
+    assert_eq!(refused("msgp-pool fddi bytes=0"), said);
     assert_eq!(refused("msgp-pool fddi bytes=4293 ipv6"), said.replace("4312", "4292"));
     assert!(Packets::parse("msgp-pool fddi bytes=4292 ipv6", 2, 1, &preset).is_ok());
+    let said = "over FDDI received datagrams have 1 to 4324 bytes, because its MTU is 4352 and the remote end makes no fragments";
+    assert_eq!(refused("msgp-pool udp fddi bytes=4325"), said);
+}
+
+#[test]
+fn a_size_out_of_its_range_is_refused_with_the_range() {
+    let preset = Preset::named("sgi-challenge").expect("it is built in");
+    for (protocol, version, most) in LARGEST {
+        for side in ["receive", "send"] {
+            let line = |bytes| format!("msgp-pool {side} {protocol} {version} bytes={bytes}");
+            let parse = |bytes| Packets::parse(&line(bytes), 2, 1, &preset);
+            let [version, protocol] = [(version, "IPv6", "IPv4"), (protocol, "UDP", "TCP")]
+                .map(|(word, with, without)| if word.is_empty() { without } else { with });
+            let said = format!("packets have 1 to {most} bytes, because {version} and {protocol} carry no more");
+            for bytes in [0, most + 1, u64::from(u32::MAX) + 2] {
+                assert_eq!(parse(bytes).expect_err("it is refused").to_string(), said);
+            }
+            assert!(parse(1).is_ok() && parse(most).is_ok());
+        }
+    }
 }

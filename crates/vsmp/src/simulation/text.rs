@@ -9,9 +9,13 @@ use super::{Mean, Results, Workload, failed};
 use crate::ledger::{PartGroup, SwitchKind};
 use crate::preset::Kernel;
 use crate::workload::measured::Measured;
+use crate::workload::packets::PacketBalance;
 
 /// A row of a table: its name, and what it counts.
 type Row = (&'static str, fn(&Measured) -> u64);
+
+/// The same of packets.
+type PacketRow = (&'static str, fn(&PacketBalance) -> u64);
 
 /// CPUs of a machine for which a line each is printed.
 const LISTED: usize = 16;
@@ -87,6 +91,22 @@ impl Results {
         Ok(())
     }
 
+    /// On the receive side of packets: the throughput counts those that the application took, not those that were made.
+    fn lines_of_packets(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(runs) = self.runs.iter().map(|run| run.packets).collect::<Option<Vec<_>>>() else { return Ok(()) };
+        let rows: [PacketRow; 4] = [
+            ("packets taken by application", |packets| packets.taken),
+            ("  made by the remote end", |packets| packets.made),
+            ("  made, not taken: at first", |packets| packets.under_way[0]),
+            ("  made, not taken: at the end", |packets| packets.under_way[1]),
+        ];
+        for (name, of) in rows {
+            let counts: Vec<f64> = runs.iter().map(|packets| of(packets) as f64).collect();
+            writeln!(f, "  {name:<28}{:>18.0}", Mean::of(&counts))?;
+        }
+        Ok(())
+    }
+
     fn lines_of_misses(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "  {:<28}{:>18.2}", "misses/KB", self.misses())?;
         for object in Object::ALL {
@@ -152,6 +172,7 @@ impl Display for Results {
         if let Some(fairness) = runs.iter().map(Measured::fairness).collect::<Option<Vec<_>>>() {
             writeln!(f, "  {:<28}{:>18.3}", "fairness (Jain)", Mean::of(&fairness))?;
         }
+        self.lines_of_packets(f)?;
         let unsteady = runs.iter().filter(|run| !run.steady).count();
         if unsteady > 0 {
             writeln!(f, "  {unsteady} of {} runs never became steady: their numbers are unreliable", runs.len())?;

@@ -147,6 +147,7 @@ impl Forwarded {
             placement: Vec::new(),
             timeline: None,
             capture: None,
+            packets: None,
         }
     }
 }

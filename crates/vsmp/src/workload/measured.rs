@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use sync::profile::{ClassProfile, HandoffProfile};
 
+use super::packets::PacketBalance;
 use crate::account::Account;
 use crate::card::CardTotals;
 use crate::ledger::Part;
@@ -43,6 +44,8 @@ pub struct Measured {
     pub timeline: Option<Timeline>,
     /// The frames of the same time, as a pcapng file.
     pub capture: Option<Vec<u8>>,
+    /// With packets that are received: those that were made for the stack, and those that the application took.
+    pub packets: Option<PacketBalance>,
 }
 
 impl Measured {
@@ -85,6 +88,7 @@ impl Measured {
             placement: Vec::new(),
             timeline: None,
             capture: None,
+            packets: None,
         }
     }
 }

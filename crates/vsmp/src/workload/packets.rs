@@ -13,20 +13,26 @@
 //! *Costs.* The stack reports its work for segments. For datagrams it reports frames and checksums only, so this file charges
 //! a call for each, and an emission for each that is sent.
 //!
+//! *Account.* Throughput is the data that the application takes. The remote end makes more in the same time while packets
+//! gather in the receive queue: after a timer has become due, [`Driver::poll`] carries the packets that are there before it returns,
+//! and a thread does not read while the call of another has cleared the readiness of the connection. [`PacketBalance`] says how many were
+//! made and taken, and [`PacketAccount`] where each packet of a run is at its end.
+//!
 //! What may never happen: a thread waits for the turn of data that it holds itself, or that no thread has taken.
 
+mod account;
 mod disorder;
 mod spec;
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use dev::Device as _;
 use dev::mem::MemConfig;
 use dev::peer::{Opens, PeerConfig, PeerMonitor, PeerTraffic};
-use observe::Counter;
+use observe::{Counter, CounterSnapshot, Counters};
 use pktbuf::{Caching, Chunk, PktBuf};
 use stack::call::{Call, Reply};
 use stack::socket::{ListenerShared, Readiness, TcpSocket, UdpShared};
@@ -39,11 +45,12 @@ use super::measured::Measured;
 use super::nap;
 use crate::account::Account;
 use crate::ledger::Part;
-use crate::memory_driver::MemoryDriver;
+use crate::memory_driver::{MemoryDriver, PacketsMade};
 use crate::order::Arbitrated;
 use crate::preset::{Kernel, Preset};
 use crate::{Machine, Vsmp, lock_profile, machine};
 
+pub use account::{PacketAccount, PacketBalance};
 pub use disorder::{DISTANCES, Disorder};
 pub use spec::{SpecError, Traffic};
 
@@ -57,8 +64,10 @@ const PORT: u16 = 5001;
 const FIRST_REMOTE: u16 = 2000;
 /// The period of the remote end's data, in bytes.
 const PERIOD: usize = 251;
-/// Socket buffers of a connection, and the remote end's window, in bytes.
+/// Socket buffers of a connection, and the remote end's window, in bytes; see [`IN_WINDOW`].
 const BUFFER: u32 = 256 << 10;
+/// Packets for which they have room at least. A quarter of them may be in flight.
+const IN_WINDOW: usize = 16;
 /// Longer than any round trip: nothing is lost, so no timer may expire.
 const LEAST_RTO: Duration = Duration::from_secs(3);
 
@@ -124,10 +133,16 @@ pub struct Carried {
     pub bytes: u64,
     /// Megabits a second in the first half of the time, and in the second.
     pub halves: [f64; 2],
-    /// Segments with data that came to TCP, on the receive side.
+    /// Segments with data that the remote end has made, on the receive side, or received. Of a datagram none.
     pub segments: u64,
-    /// The number of these with another sequence number than the next one.
+    /// Segments that came to TCP with another sequence number than the next one.
     pub out_of_order: u64,
+    /// The packets that were made for the stack in the time of the measurement, and those that the application took; on the receive side.
+    pub balance: Option<PacketBalance>,
+    /// Where the packets are that were made for the stack since the beginning of the run; on the receive side.
+    pub packets: Option<PacketAccount>,
+    /// The counters of the stack and of its drivers since the beginning of the run.
+    pub counters: CounterSnapshot,
     /// Packets at the application, and their order.
     pub disorder: Disorder,
     /// Bytes since the beginning of the run that differed from the sent ones, or arrived twice.
@@ -186,6 +201,7 @@ impl Carried {
             placement: Vec::new(),
             timeline: None,
             capture: None,
+            packets: self.balance,
         }
     }
 }
@@ -222,7 +238,7 @@ impl Packets {
     pub fn run(&self) -> Carried {
         profile::set_timed(true);
         let driver = MemoryDriver::new(self.cpus, self.kind(), self.remote(), self.traffic.udp);
-        let (monitor, carried) = (driver.monitor(), driver.carried());
+        let (monitor, made, carried) = (driver.monitor(), driver.made(), driver.carried());
         if self.traffic.udp && self.traffic.side == Side::Receive {
             let datagram = self.remote().datagram(FIRST_REMOTE, self.local(), &self.data());
             driver.make_datagrams(&datagram.expect("there is memory"));
@@ -232,7 +248,8 @@ impl Packets {
             let options = ConnectionOptions::default();
             stack.listen(self.local(), 64, options).expect("the port is free")
         });
-        let crew = Arc::new(Crew::new(self, &stack));
+        let crew = Arc::new(Crew::new(self, &stack, made));
+        let counters: Vec<Arc<Counters>> = drivers.iter().map(|driver| driver.counters().clone()).collect();
         let hand = |(index, driver): (usize, Driver<Vsmp>)| {
             let hand = Hand { packets: self.clone(), crew: crew.clone(), driver, index, rest: None };
             let carried = carried.clone();
@@ -242,6 +259,7 @@ impl Packets {
         self.open(&crew, listener.as_deref());
         nap::<Vsmp>(self.traffic.warm_up());
         let measured = self.measure(&crew, &monitor);
+        crew.over.store(true, Relaxed);
         crew.stop.store(true, Ordering::Release);
         for thread in threads {
             if let Err(panic) = Vsmp::join(thread) {
@@ -249,7 +267,11 @@ impl Packets {
             }
         }
         profile::set_timed(false);
-        Carried { wrong: crew.wrong() + monitor.totals().mismatches, ..measured }
+        let mut counted = crew.stack.stats().counters;
+        counters.iter().for_each(|driver| counted.absorb(driver));
+        let packets = (self.traffic.side == Side::Receive).then(|| crew.account(&counted));
+        let wrong = crew.wrong() + monitor.totals().mismatches;
+        Carried { wrong, packets, counters: counted, ..measured }
     }
 
     fn kind(&self) -> LockKind {
@@ -275,21 +297,20 @@ impl Packets {
         (0..self.traffic.payload).map(|at| (at % PERIOD) as u8).collect()
     }
 
-    /// Bytes of the headers of IP and TCP.
-    fn headers(&self) -> usize {
-        if self.ipv6 { 60 } else { 40 }
+    /// Socket buffers of a connection, and the remote end's window, in bytes.
+    fn buffer(&self) -> u32 {
+        BUFFER.max((IN_WINDOW * self.traffic.payload) as u32)
     }
 
     fn remote(&self) -> PeerConfig {
         let mut remote = PeerConfig::new(self.addresses()[1]);
-        let mtu = self.traffic.payload + self.headers();
-        let link = if self.traffic.fddi { MemConfig::fddi() } else { MemConfig { mtu, ..remote.link } };
-        // Over FDDI the MTU has room for more than a packet.
-        remote.mss = Some(self.traffic.payload as u16).filter(|_| self.traffic.fddi);
+        let link = if self.traffic.fddi { MemConfig::fddi() } else { MemConfig { mtu: self.mtu(), ..remote.link } };
+        // The MTU may have room for more than a packet.
+        remote.mss = u16::try_from(self.traffic.payload).ok().filter(|_| !self.traffic.udp);
         remote.link = MemConfig { checksum_offload: self.traffic.summing == Summing::Card, ..link };
-        (remote.window, remote.timestamps, remote.resends) = (BUFFER, false, false);
+        (remote.window, remote.timestamps, remote.resends) = (self.buffer(), false, false);
         // A packet that waits for an unfair lock may be overtaken by all that are in flight, and TCP keeps no more than these.
-        remote.in_flight = BUFFER / 4;
+        remote.in_flight = self.buffer() / 4;
         if self.traffic.side == Side::Receive && !self.traffic.udp {
             remote.traffic = PeerTraffic::Source { bytes: None };
             let connections = self.connections() as u16;
@@ -309,7 +330,8 @@ impl Packets {
         });
         // The threads of the run are the workers, as in the paper.
         (config.own_threads, config.homing, config.receive_batch, config.runs) = (false, false, 1, false);
-        let size = BufferSizes { min: BUFFER, initial: BUFFER, max: BUFFER };
+        let buffer = self.buffer();
+        let size = BufferSizes { min: buffer, initial: buffer, max: buffer };
         (config.tcp.send_buffer, config.tcp.receive_buffer) = (size, size);
         config.tcp.send_accounting = SendAccounting::Bytes;
         if self.kernel == Kernel::OfThePaper {
@@ -363,9 +385,14 @@ impl Packets {
                 Side::Send if self.traffic.udp => crew.bytes.load(Relaxed),
                 Side::Send => monitor.totals().bytes_in,
             };
-            (bytes, monitor.totals().segments_out, counted(Counter::OutOfOrderAtEntry), crew.disorder())
+            let segments = match self.traffic.side {
+                Side::Receive => monitor.totals().segments_out,
+                Side::Send => monitor.totals().segments_in,
+            };
+            (bytes, segments, counted(Counter::OutOfOrderAtEntry), crew.disorder())
         };
-        let before = count();
+        let receives = self.traffic.side == Side::Receive;
+        let (before, made) = (count(), receives.then(|| crew.made_and_taken()));
         lock_profile().reset();
         let (account, start) = (machine::account(), Vsmp::now());
         nap::<Vsmp>(self.traffic.time / 2);
@@ -374,12 +401,16 @@ impl Packets {
         let rate = |bytes: u64, nanos: u64| bytes as f64 * 8e3 / nanos as f64;
         let (time, locks) = (Vsmp::now() - start, lock_profile().snapshot().to_vec());
         let (account, after) = (machine::account().since(&account), count());
+        let balance = made.map(|made| PacketBalance::between(made, crew.made_and_taken()));
         Carried {
             time: Duration::from_nanos(time),
             bytes: after.0 - before.0,
             halves: [rate(middle.0 - before.0, middle.1 - start), rate(after.0 - middle.0, start + time - middle.1)],
             segments: after.1 - before.1,
             out_of_order: after.2 - before.2,
+            balance,
+            packets: None,
+            counters: Counters::default().snapshot(),
             disorder: after.3.since(&before.3),
             wrong: 0,
             account,
@@ -394,27 +425,35 @@ impl Packets {
 struct Crew {
     stack: Stack<Vsmp>,
     stop: Flag,
+    /// The same, asked for free before each packet that is read: what is unread at the end stays where it is.
+    over: AtomicBool,
     /// The connections, once they are open.
     sockets: OnceLock<Vec<Socket>>,
     /// Their order at the application.
     arrivals: Vec<Arrivals>,
     datagrams: Option<Arc<UdpShared<Vsmp>>>,
     bytes: AtomicU64,
-    /// The data that a thread sends.
+    /// The data of a packet that a thread sends, or of a datagram that arrives.
     chunk: Arc<[u8]>,
+    /// Bytes of datagrams that are not those.
+    wrong: AtomicU64,
+    made: PacketsMade,
 }
 
 impl Crew {
-    fn new(packets: &Packets, stack: &Stack<Vsmp>) -> Crew {
+    fn new(packets: &Packets, stack: &Stack<Vsmp>, made: PacketsMade) -> Crew {
         let datagrams = packets.traffic.udp.then(|| stack.bind_udp(packets.local()).expect("the port is free"));
         Crew {
             stack: stack.clone(),
             stop: Flag::new(false),
+            over: AtomicBool::new(false),
             sockets: OnceLock::new(),
             arrivals: (0..packets.connections()).map(|_| Arrivals::new(packets.traffic.payload)).collect(),
             datagrams,
             bytes: AtomicU64::new(0),
             chunk: packets.data().into(),
+            wrong: AtomicU64::new(0),
+            made,
         }
     }
 
@@ -423,7 +462,7 @@ impl Crew {
     }
 
     fn wrong(&self) -> u64 {
-        self.arrivals.iter().map(Arrivals::wrong).sum()
+        self.arrivals.iter().map(Arrivals::wrong).sum::<u64>() + self.wrong.load(Relaxed)
     }
 }
 
@@ -467,12 +506,12 @@ impl Hand {
     /// Receives a packet at a time while there is data. False: there was none.
     fn receive(&self, socket: &Socket, connection: usize) -> bool {
         let mut any = false;
-        while socket.ready.get().contains(Readiness::READABLE) {
+        while !self.crew.over.load(Relaxed) && socket.ready.get().contains(Readiness::READABLE) {
             let call = Call::ReceiveInOrder(tcp::ReceiveInOrder { max: 1 });
             let Reply::ReceivedInOrder(Ok(taken)) = self.crew.stack.call(&socket.target(), call) else { break };
             let (ticket, more) = (taken.ticket.0, taken.received.more);
             any = true;
-            self.upcall(&self.crew.arrivals[connection], ticket, taken.received);
+            self.upcall(connection, ticket, taken.received);
             if !more {
                 break;
             }
@@ -481,10 +520,11 @@ impl Hand {
     }
 
     /// Brings data to the application.
-    fn upcall(&self, arrivals: &Arrivals, ticket: u32, received: tcp::Received) {
+    fn upcall(&self, connection: usize, ticket: u32, received: tcp::Received) {
+        let arrivals = &self.crew.arrivals[connection];
         let len: usize = received.data.iter().map(|data| data.len()).sum();
         if self.packets.traffic.tickets {
-            arrivals.wait_for(ticket, received.data.first().and_then(|data| data.first()).copied());
+            arrivals.wait_for(ticket, self.crew.made.first(FIRST_REMOTE + connection as u16) == Some(ticket));
         }
         machine::point();
         arrivals.note(ticket, received.data.iter().flat_map(|data| data.iter().copied()));
@@ -500,6 +540,8 @@ impl Hand {
         Vsmp::work(Step::Call, 1);
         let Ok(datagram) = self.crew.stack.receive_udp(socket) else { return false };
         Vsmp::work(Step::Application, 1);
+        let wrong = datagram.buf.iter().zip(&*self.crew.chunk).filter(|(is, was)| is != was).count();
+        self.crew.wrong.fetch_add((wrong + datagram.buf.len().abs_diff(self.crew.chunk.len())) as u64, Relaxed);
         self.crew.bytes.fetch_add(datagram.buf.len() as u64, Relaxed);
         true
     }

@@ -11,10 +11,11 @@ use crate::Vsmp;
 /// Classes of distances: 1, 2, 3 to 4, 5 to 8, and so on.
 pub const DISTANCES: usize = 12;
 
-/// Packets that reached the application, and how many of them did so after a later one.
+/// Pieces of data that reached the application, and how many of them did so after a later one. A piece is a packet, except that TCP may
+/// put the data of packets of up to 1024 bytes together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Disorder {
-    /// Packets.
+    /// Pieces.
     pub packets: u64,
     /// Those that arrived after a packet that follows them in the stream.
     pub inversions: u64,
@@ -55,6 +56,7 @@ struct Seen {
     base: Option<u32>,
     furthest: u32,
     wrong: u64,
+    taken: u64,
 }
 
 /// A ticket as it is in the word.
@@ -72,13 +74,12 @@ impl Arrivals {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the turn of a ticket. The first packet of the stream need not wait. It is the first one with this first byte,
-    /// because no packet is a whole number of periods.
-    pub(super) fn wait_for(&self, ticket: u32, first: Option<u8>) {
+    /// Waits for the turn of a ticket. The `first` of the stream need not wait.
+    pub(super) fn wait_for(&self, ticket: u32, first: bool) {
         let mut spins = 0;
         loop {
             let turn = self.turn.load(Ordering::Acquire);
-            if turn == word(ticket) || turn == 0 && first == Some(0) {
+            if turn == word(ticket) || turn == 0 && first {
                 return;
             }
             Vsmp::relax(spins);
@@ -99,7 +100,10 @@ impl Arrivals {
         let base = *seen.base.get_or_insert(ticket.wrapping_sub(phase));
         let from_base = i64::from(ticket.wrapping_sub(base) as i32);
         let at = from_base.rem_euclid(PERIOD as i64) as usize;
-        seen.wrong += data.enumerate().map(|(n, byte)| u64::from(usize::from(byte) != (at + n) % PERIOD)).sum::<u64>();
+        for (n, byte) in data.enumerate() {
+            seen.taken += 1;
+            seen.wrong += u64::from(usize::from(byte) != (at + n) % PERIOD);
+        }
         seen.disorder.packets += 1;
         let behind = seen.furthest.wrapping_sub(ticket) as i32;
         if seen.disorder.packets > 1 && behind.cmp(&0) == Greater {
@@ -116,7 +120,44 @@ impl Arrivals {
         self.seen().disorder
     }
 
+    /// Bytes that have reached the application.
+    pub(super) fn taken(&self) -> u64 {
+        self.seen().taken
+    }
+
     pub(super) fn wrong(&self) -> u64 {
         self.seen().wrong
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use sync::ThreadClass;
+
+    use super::*;
+    use crate::workload::nap;
+    use crate::{Costs, Machine};
+
+    /// Packets of one byte: TCP has put 251 of them together, so the data of the second ticket begins like the stream.
+    #[test]
+    fn only_the_first_of_the_stream_need_not_wait() {
+        let (order, _) = Machine::new(2, Costs::opteron_275()).run(|| {
+            let (arrivals, order) = (Arc::new(Arrivals::new(1)), Arc::new(Mutex::new(Vec::new())));
+            let (later, seen) = (arrivals.clone(), order.clone());
+            let thread = Vsmp::spawn("later", Some(1), ThreadClass::Worker, move || {
+                later.wait_for(1251, false);
+                seen.lock().unwrap().push(1251);
+            });
+            nap::<Vsmp>(Duration::from_micros(200));
+            arrivals.wait_for(1000, true);
+            order.lock().unwrap().push(1000);
+            arrivals.pass(1251);
+            Vsmp::join(thread).unwrap();
+            order.lock().unwrap().clone()
+        });
+        assert_eq!(order, [1000, 1251]);
     }
 }

@@ -9,8 +9,11 @@ use pktbuf::Caching;
 use stack::Architecture;
 use sync::LockKind;
 
-use super::{PERIOD, Packets, ReferenceCounts, Side, Summing};
+use super::{Packets, ReferenceCounts, Side, Summing};
 use crate::preset::{Kernel, Preset};
+
+/// RFC 1122 section 3.3.2: every host takes datagrams of this length, in bytes.
+const LEAST_MTU_V4: usize = 576;
 
 /// The reason why a line describes no run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +39,7 @@ impl std::error::Error for SpecError {}
 /// | `counts=atomic`, `counts=locked` | under `msgp-pool`, the holders of a connection are counted by an atomic instruction that is charged, or under a lock of their own; without the word nothing is charged for counting |
 /// | `global-caches` | free packet buffers are kept under one lock for each size, of the kernel's kind, instead of for each thread |
 /// | `fddi` | the driver is one of FDDI, with its link headers and its MTU of 4352 bytes; without the word it is one of Ethernet, whose MTU is that of the packets |
-/// | `bytes=N` | data of a packet; 4096 |
+/// | `bytes=N` | data of a packet, from 1 to what IP carries ([`Packets::most_data`]); 4096 |
 /// | `locks=KIND` | the kind of all locks but those whose kind the architecture says |
 /// | `ms=N` | virtual time that is measured, in milliseconds; 1000 |
 ///
@@ -210,29 +213,59 @@ impl Packets {
     /// # Errors
     /// The architecture lets one thread use a connection, or a number is out of range.
     pub fn check(&self) -> Result<(), SpecError> {
-        let Traffic { payload, tickets, fddi, time, .. } = self.traffic;
         if self.arch.properties().single_thread {
             return Err(SpecError(format!(
                 "`{}` lets one thread use a connection; packets are carried by several",
                 self.arch
             )));
         }
-        if !(1..=64).contains(&self.connections()) || !(64..=60_000).contains(&payload) || self.cpus == 0 {
-            return Err(SpecError("packets have 64 to 60000 bytes, on 1 to 64 connections".to_owned()));
+        if !(1..=64).contains(&self.connections()) || self.cpus == 0 {
+            return Err(SpecError("packets are carried on 1 to 64 connections, by at least one CPU".to_owned()));
         }
-        let most = wire::fddi::MTU - self.headers();
-        if fddi && payload > most {
-            return Err(SpecError(format!(
-                "over FDDI packets have at most {most} bytes, because its MTU is {}",
-                wire::fddi::MTU
-            )));
-        }
-        if tickets && payload.is_multiple_of(PERIOD) {
-            return Err(SpecError(format!("with tickets packets have no multiple of {PERIOD} bytes")));
-        }
-        if time.is_zero() {
+        self.check_size()?;
+        if self.traffic.time.is_zero() {
             return Err(SpecError("nothing is measured in no time".to_owned()));
         }
         Ok(())
+    }
+
+    fn check_size(&self) -> Result<(), SpecError> {
+        let Traffic { payload, udp, fddi, side, .. } = self.traffic;
+        let most = self.most_data();
+        if (1..=most).contains(&payload) {
+            return Ok(());
+        }
+        let (mtu, version) = (wire::fddi::MTU, if self.ipv6 { "IPv6" } else { "IPv4" });
+        let protocol = if udp { "UDP" } else { "TCP" };
+        Err(SpecError(match (fddi, udp, side) {
+            (true, true, Side::Receive) => format!(
+                "over FDDI received datagrams have 1 to {most} bytes, because its MTU is {mtu} and the remote end makes no fragments"
+            ),
+            (true, false, _) => format!("over FDDI packets have 1 to {most} bytes, because its MTU is {mtu}"),
+            _ => format!("packets have 1 to {most} bytes, because {version} and {protocol} carry no more"),
+        }))
+    }
+
+    /// The most data of a packet, in bytes: what the length fields of IP leave behind the headers, which have no options; over FDDI
+    /// what its MTU leaves, except that the stack sends longer datagrams in fragments.
+    pub fn most_data(&self) -> usize {
+        // IPv4's length counts its header, that of IPv6 does not.
+        let longest = usize::from(u16::MAX) + if self.ipv6 { wire::ipv6::HEADER_LEN } else { 0 };
+        let Traffic { udp, fddi, side, .. } = self.traffic;
+        let whole = fddi && !(udp && side == Side::Send);
+        let packet = if whole { wire::fddi::MTU } else { longest };
+        packet - self.headers()
+    }
+
+    /// Bytes of the headers of IP and of TCP or UDP.
+    fn headers(&self) -> usize {
+        let network = if self.ipv6 { wire::ipv6::HEADER_LEN } else { wire::ipv4::HEADER_LEN };
+        network + if self.traffic.udp { wire::udp::HEADER_LEN } else { wire::tcp::HEADER_LEN }
+    }
+
+    /// The MTU of the link over Ethernet, which is that of the packets, but no less than any link of the Internet has.
+    pub(super) fn mtu(&self) -> usize {
+        let least = if self.ipv6 { wire::ipv6::MIN_MTU } else { LEAST_MTU_V4 };
+        least.max(self.traffic.payload + self.headers())
     }
 }
