@@ -1,4 +1,5 @@
-//! The book: a page for each paper, an index, and the same as JSON and CSV, in one directory.
+//! The book: a page for each paper, one that compares machines, an index, and the papers' numbers as JSON and CSV, in one
+//! directory.
 //!
 //! A page opens from disk, fetches nothing, and is whole without its script, which only sorts tables. It has a
 //! section for each figure: charts with a text alternative, a table of the paper's numbers beside ours, the claims
@@ -6,6 +7,7 @@
 //! ([`lab::report`]).
 
 mod figures;
+mod machines;
 mod page;
 
 use std::path::{Path, PathBuf};
@@ -33,8 +35,9 @@ pub fn write(directory: &Path, papers: &[&Paper], store: &Store) -> Result<PathB
         save(&directory.join(format!("{}.html", paper.id)), page.as_bytes())?;
         entries.push(page::Entry::of(paper, &findings));
     }
+    save(&directory.join("machines.html"), machines::render(papers, store, &host).as_bytes())?;
     let index = directory.join("index.html");
-    save(&index, page::index(&entries).as_bytes())?;
+    save(&index, page::index(&entries, machines::hosts(store).len()).as_bytes())?;
     Ok(index)
 }
 
@@ -141,7 +144,7 @@ mod tests {
         let csv = read("willmann.csv");
         assert!(csv.lines().all(|line| line.split(',').count() >= HEADER.len()), "{csv}");
         assert!(csv.contains("willmann.tab2,misses/KB,ConnP-T(4),192,,50.38,Table 2,false,,50.3"), "{csv}");
-        for name in ["willmann.html", "index.html"] {
+        for name in ["willmann.html", "index.html", "machines.html"] {
             let page = read(name);
             for fetched in ["<link", "<img", "src=", "@import", "url(", "NaN", "inf\""] {
                 assert!(!page.contains(fetched), "{name} contains {fetched}");

@@ -11,10 +11,12 @@ use vsmp::Preset;
 use vsmp::preset::Origin;
 
 use super::figures::{self, Chart};
+use super::machines::hosts;
 use crate::claim::Verdict;
 use crate::data::{Axis, Paper, Sequence, Stated};
 use crate::findings::{ClaimFindings, FigureFindings, Findings, Ours, Row, Side};
 use crate::list;
+use crate::plan::host_name;
 use crate::point::{Place, Sample};
 use crate::store::Store;
 use crate::summary::{busy_loads, counted};
@@ -44,19 +46,22 @@ impl Entry {
 }
 
 /// The index of some papers.
-pub(super) fn index(entries: &[Entry]) -> String {
+pub(super) fn index(entries: &[Entry], machines: usize) -> String {
     #[derive(Serialize)]
     struct Index<'a> {
         style: &'static str,
         own: &'static str,
         commit: &'static str,
         entries: &'a [Entry],
+        /// Hosts with samples.
+        machines: usize,
     }
-    fill("index.html", include_str!("index.html"), &Index { style: STYLE, own: OWN, commit: COMMIT, entries })
+    let index = Index { style: STYLE, own: OWN, commit: COMMIT, entries, machines };
+    fill("index.html", include_str!("index.html"), &index)
 }
 
 /// Additions to the lab's style for the pages of papers.
-const OWN: &str = include_str!("book.css");
+pub(super) const OWN: &str = include_str!("book.css");
 
 /// The names that the template of a page uses.
 #[derive(Serialize)]
@@ -76,6 +81,8 @@ struct Page<'a> {
     figures: Vec<Section<'a>>,
     facts: Vec<(&'static str, String)>,
     seeds: [u64; 2],
+    /// Hosts with samples in the store, other than this one.
+    other_hosts: usize,
 }
 
 /// A figure.
@@ -128,7 +135,7 @@ struct Judged<'a> {
 
 /// The text of a verdict.
 #[derive(Serialize)]
-struct Shown<'a> {
+pub(super) struct Shown<'a> {
     on: &'static str,
     words: &'static str,
     sign: &'static str,
@@ -163,11 +170,12 @@ pub(super) fn render(paper: &Paper, findings: &Findings<'_>, store: &Store, host
         figures: findings.figures.iter().map(section).collect(),
         facts: facts(host, COMMIT),
         seeds,
+        other_hosts: hosts(store).iter().filter(|other| host_name(other) != host_name(host)).count(),
     };
     fill("paper.html", include_str!("paper.html"), &page)
 }
 
-fn fill(name: &str, template: &str, values: &impl Serialize) -> String {
+pub(super) fn fill(name: &str, template: &str, values: &impl Serialize) -> String {
     let mut environment = Environment::new();
     environment.add_template(name, template).expect("the template of this build parses");
     let template = environment.get_template(name).expect("it was added above");
@@ -302,16 +310,16 @@ fn line(row: &Row<'_>) -> Line {
     }
 }
 
-fn none() -> String {
+pub(super) fn none() -> String {
     "–".to_owned()
 }
 
-fn sort(value: Option<f64>) -> String {
+pub(super) fn sort(value: Option<f64>) -> String {
     value.map(|value| value.to_string()).unwrap_or_default()
 }
 
 /// A mean and its interval: the lab's, but without prefixes.
-fn estimate(estimate: Estimate) -> String {
+pub(super) fn estimate(estimate: Estimate) -> String {
     let mean = significant(estimate.mean);
     let decimals = mean.split_once('.').map_or(0, |(_, fraction)| fraction.len());
     estimate.ci95.map_or(mean.clone(), |half| format!("{mean} ± {half:.decimals$}"))
@@ -322,7 +330,7 @@ fn judged<'a>(claim: &'a ClaimFindings<'a>) -> Judged<'a> {
     Judged { id, says, place, sides: Place::ALL.map(|on| shown(claim.on(on), on)) }
 }
 
-fn shown(side: &Side, on: Place) -> Shown<'_> {
+pub(super) fn shown(side: &Side, on: Place) -> Shown<'_> {
     let (sign, class) = match side.verdict {
         Verdict::Holds => ("✓", "holds"),
         Verdict::DoesNotHold => ("✗", "fails"),
