@@ -2,7 +2,10 @@
 //!
 //! A process of its own (`heddle paper point`) measures each simulated point, so that a point does not depend on the
 //! points before it, and prints the sample as a line of JSON. As many processes run at a time as there are CPUs. Loads
-//! of the host are measured in this process. Ctrl-C ends a run; finished points are in the store.
+//! of the host are measured in this process. Ctrl-C ends a run; finished points are in the store. The file `array.rs` has
+//! the same as a job array of a cluster.
+
+mod array;
 
 use std::io::{IsTerminal, stderr};
 use std::os::unix::process::ExitStatusExt;
@@ -30,11 +33,11 @@ use crate::{headroom, runtime};
 #[command(after_help = include_str!("help/paper.txt").trim_end())]
 pub struct Args {
     #[command(subcommand)]
-    command: Task,
+    command: Step,
 }
 
 #[derive(Subcommand)]
-enum Task {
+enum Step {
     /// List the papers and figures, where each can run, and what the others lack
     List {
         /// Papers and figures [default: all]
@@ -42,12 +45,16 @@ enum Task {
         ids: Vec<String>,
     },
     Run(RunArgs),
+    Collect(array::CollectArgs),
     /// Print docs/claims.md: every claim with the verdicts of the samples of a directory
     Claims {
         /// The directory of `heddle paper run`
         #[arg(long, value_name = "DIR", default_value = DIRECTORY)]
         report: PathBuf,
     },
+    /// Run one task of a job array
+    #[command(hide = true)]
+    Task(array::TaskArgs),
     /// Measure one simulated point, described by JSON, and print its sample
     #[command(hide = true)]
     Point {
@@ -79,6 +86,12 @@ struct RunArgs {
     /// The directory of pages and samples
     #[arg(long, value_name = "DIR", default_value = DIRECTORY)]
     report: PathBuf,
+    /// Measure nothing now: write what is missing as a Slurm job array into DIR, which all nodes must see
+    #[arg(long, value_name = "DIR")]
+    slurm: Option<PathBuf>,
+    /// Tasks of an array that Slurm runs at a time
+    #[arg(long, value_name = "N", default_value_t = 100, requires = "slurm", value_parser = clap::value_parser!(u32).range(1..))]
+    limit: u32,
 }
 
 const DIRECTORY: &str = "report/papers";
@@ -92,20 +105,22 @@ enum On {
 /// Runs `heddle paper`.
 pub fn run(args: &Args) -> Result<(), Failure> {
     match &args.command {
-        Task::List { ids } => {
+        Step::List { ids } => {
             let papers = Paper::all();
             let all = ["all".to_owned()];
             let selected = Paper::select(&papers, if ids.is_empty() { &all } else { ids }).map_err(Failure::usage)?;
             print!("{}", list::text(&selected));
             Ok(())
         }
-        Task::Run(args) => measure(args),
-        Task::Claims { report } => {
+        Step::Run(args) => measure(args),
+        Step::Collect(args) => array::collect(args),
+        Step::Task(args) => array::task(args),
+        Step::Claims { report } => {
             let store = Store::open(report).map_err(Failure::failed)?;
             print!("{}", summary::markdown(&Paper::all(), store.samples(), &host()));
             Ok(())
         }
-        Task::Point { point } => one_point(point),
+        Step::Point { point } => one_point(point),
     }
 }
 
@@ -138,6 +153,9 @@ fn measure(args: &RunArgs) -> Result<(), Failure> {
             args.ids.join(", "),
             skipped.join("; ")
         )));
+    }
+    if let Some(directory) = &args.slurm {
+        return array::plan(args, directory, &array::Wanted { selected: &selected, places: &places, effort, skipped });
     }
     let mut store = Store::open(&args.report).map_err(Failure::failed)?;
     announce(&plan, &store, args.full);

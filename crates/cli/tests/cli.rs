@@ -1,5 +1,6 @@
 //! The command line over `mem`: both ends in the process, so neither rights nor a network are needed.
 
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -199,6 +200,8 @@ fn papers_are_listed_with_what_runs_them_and_unknown_ones_are_refused() {
         ("run willmann --seeds 0", "1..=1000"),
         ("run willmann --quick --full", "--full"),
         ("run willmann --on moon", "host, vsmp"),
+        ("run willmann --limit 3", "--slurm"),
+        ("run willmann --slurm jobs --limit 0", "1.."),
         ("point {}", "missing field"),
     ] {
         let output = heddle_in(directory.path(), &format!("paper {arguments}"));
@@ -222,6 +225,102 @@ fn claims_of_a_directory_are_printed_and_one_writer_is_enough() {
     let output = heddle_in(directory.path(), "paper run willmann --report book");
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("another run writes to book/points.jsonl"), "{}", text(&output.stderr));
+}
+
+/// The test plays Slurm: it runs the script of an array with the variable that Slurm sets.
+#[test]
+fn a_job_array_is_written_run_in_any_order_and_collected() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| directory.path().join(name);
+    let said = |arguments: &str| {
+        let output = heddle_in(directory.path(), &format!("paper {arguments}"));
+        (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+    };
+    let slurm = "run netbsd.interrupts --on vsmp --seeds 1 --slurm jobs";
+    let (code, written) = said(slurm);
+    assert!(
+        code == Some(0) && written.contains("3 tasks are to be run (0 more are done), about 2 s of one CPU"),
+        "{written}"
+    );
+    let script = at("jobs/simulated-1.sh");
+    assert!(written.contains(&format!("`sbatch {}`", script.display())), "{written}");
+    assert!(
+        written.contains("`heddle paper collect jobs` reads what is finished") && !at("report").exists(),
+        "{written}"
+    );
+    let task = |number: &str| {
+        let mut shell = Command::new("timeout");
+        shell.args(["-k", "5", "120", "sh"]).arg(&script).env("SLURM_ARRAY_TASK_ID", number).env_remove("HEDDLE");
+        let status = shell.status().expect("a shell");
+        (status.code(), std::fs::read_to_string(at(&format!("jobs/log/{number}.txt"))).expect("a log"))
+    };
+    let (code, log) = task("3");
+    assert!(code == Some(0) && log.ends_with(", seed 1: measured, 1 samples\n"), "{log}");
+    let (code, log) = task("3");
+    assert!(
+        code == Some(0) && log.lines().count() == 2 && log.ends_with(", seed 1: the result is there already\n"),
+        "{log}"
+    );
+    let (code, log) = task("4");
+    assert!(code == Some(1) && log.contains("has tasks 1 to 3, and no task 4"), "{log}");
+    let again = said(slurm).1;
+    assert!(again.contains("2 tasks are to be run (1 more are done)"), "{again}");
+    assert!(std::fs::read_to_string(&script).expect("the script").contains("--array=1-2%100\n"));
+
+    std::fs::write(at("jobs/results/1.json"), "{\"task\":").expect("half a result");
+    let (code, collected) = said("collect jobs --report book");
+    assert_eq!(code, Some(1), "{collected}");
+    for expected in [
+        "1 of 3 tasks have a result in jobs.",
+        "1 samples are new in book; 0 were there.",
+        "jobs/results/1.json: it is damaged or half-written",
+        "the next run of task 1 replaces it",
+        "Pages: book/index.html",
+        "heddle: 2 of 3 tasks have no result: they wait, run or failed",
+        &format!("`sbatch --array=1-2 {}` submits them again", script.display()),
+    ] {
+        assert!(collected.contains(expected), "no {expected}: {collected}");
+    }
+    assert!([task("1"), task("2")].iter().all(|(code, _)| *code == Some(0)));
+    let (code, collected) = said("collect jobs --report book");
+    assert!(code == Some(0) && collected.contains("2 samples are new in book; 1 were there."), "{collected}");
+    assert_eq!(std::fs::read_to_string(at("book/points.jsonl")).expect("the store").lines().count(), 3);
+    // A run of the same takes what was collected.
+    let (code, run) = said("run netbsd.interrupts --on vsmp --seeds 1 --report book");
+    assert!(code == Some(0) && run.contains("0 simulated points (3 more are there)"), "{run}");
+    assert!(said(slurm).1.contains("Nothing is missing: `heddle paper collect jobs` writes the pages."));
+    let (code, error) = said("collect nothing");
+    assert!(code == Some(1) && error.contains("nothing has no tasks.jsonl") && error.lines().count() == 1, "{error}");
+}
+
+/// A kill in the middle of a measurement leaves nothing that looks like a result, and the same task runs again.
+#[test]
+fn a_task_that_is_killed_leaves_no_result() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let planned = heddle_in(directory.path(), "paper run willmann.fig2 --on vsmp --full --seeds 1 --slurm jobs");
+    assert!(planned.status.success(), "{}", text(&planned.stderr));
+    let tasks = std::fs::read_to_string(directory.path().join("jobs/tasks.jsonl")).expect("the tasks");
+    let longest = tasks.lines().position(|line| line.contains("\"connections\":16384")).expect("a long one") + 1;
+    // Its own process group: the kill reaches the process that simulates, as Slurm's does.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_heddle"));
+    command.args(["paper", "task", "jobs", &longest.to_string()]).process_group(0);
+    let mut child = command.current_dir(directory.path()).spawn().expect("a task");
+    let children = format!("/proc/{0}/task/{0}/children", child.id());
+    while std::fs::read_to_string(&children).expect("a kernel with CONFIG_PROC_CHILDREN").is_empty() {
+        assert!(child.try_wait().expect("a status").is_none(), "it ended before it was killed");
+    }
+    let group = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process_group(group, rustix::process::Signal::KILL).expect("it is ours");
+    assert!(!child.wait().expect("a status").success());
+    let results = std::fs::read_dir(directory.path().join("jobs/results")).expect("the directory");
+    assert_eq!(results.count(), 0);
+    let collected = heddle_in(directory.path(), "paper collect jobs --report book");
+    let all = tasks.lines().count();
+    assert!(
+        text(&collected.stderr).contains(&format!("{all} of {all} tasks have no result")),
+        "{}",
+        text(&collected.stderr)
+    );
 }
 
 #[test]

@@ -14,6 +14,7 @@
 //! | [`plan`] | which points a selection of figures needs; how long that takes |
 //! | [`run`](mod@run) | the points of a plan that are missing, one after the other |
 //! | [`simulated`], [`host`] | a point on the simulated machine; a load on this host |
+//! | [`array`](mod@array) | a plan as a job array of a cluster, its tasks, and the collection of their results |
 //! | [`findings`] | a paper's figures filled with samples: rows, verdicts |
 //! | [`book`] | pages, JSON, CSV |
 //! | [`list`], [`summary`] | `heddle paper list`; `docs/claims.md` |
@@ -23,6 +24,7 @@
 //! commits, or of two machines. A finished point that is lost or measured twice.
 #![forbid(unsafe_code)]
 
+pub mod array;
 pub mod book;
 pub mod claim;
 pub mod data;

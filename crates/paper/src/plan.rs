@@ -151,7 +151,27 @@ fn simulated(
 /// The loads of the selected figures, each with every subject of the paper that has this load in any figure and enough
 /// CPUs on the host.
 fn loads(selection: &Selected<'_>, effort: Effort, host: &Machine) -> Result<Vec<HostLoad>, DataError> {
-    let paper: &Paper = selection.paper;
+    let mut points = points(selection.paper, effort, host)?;
+    let wanted = loads_of_host(selection, effort);
+    Ok(wanted.into_iter().filter_map(|load| Some(HostLoad { points: points.remove(&load)? })).collect())
+}
+
+/// The loads of the selected figures that run on a host: connections, or bytes of a frame.
+pub fn loads_of_host(selection: &Selected<'_>, effort: Effort) -> BTreeSet<u32> {
+    let runs = selection.figures.iter().filter(|figure| figure.reason_not_to_run(Place::Host).is_none());
+    runs.flat_map(|figure| figure.loads(effort.full)).copied().collect()
+}
+
+/// A load of a paper on this host; `None` if no figure of the paper has it there.
+///
+/// # Errors
+/// The paper's machine has no preset.
+pub fn load_of_host(paper: &Paper, load: u32, effort: Effort, host: &Machine) -> Result<Option<HostLoad>, DataError> {
+    Ok(points(paper, effort, host)?.remove(&load).map(|points| HostLoad { points }))
+}
+
+/// The points of a paper on a host, by load.
+fn points(paper: &Paper, effort: Effort, host: &Machine) -> Result<BTreeMap<u32, Vec<Point>>, DataError> {
     let preset = Preset::named(&paper.machine).map_err(DataError::new)?;
     let point = |figure: &Figure, subject: &Subject, load: u32| {
         let (connections, cpus) = figure.point(subject, load, host.cores as u32);
@@ -179,9 +199,7 @@ fn loads(selection: &Selected<'_>, effort: Effort, host: &Machine) -> Result<Vec
             }
         }
     }
-    let runs = selection.figures.iter().filter(|figure| figure.reason_not_to_run(Place::Host).is_none());
-    let wanted: BTreeSet<u32> = runs.flat_map(|figure| figure.loads(effort.full)).copied().collect();
-    Ok(wanted.into_iter().filter_map(|load| Some(HostLoad { points: points.remove(&load)? })).collect())
+    Ok(points)
 }
 
 impl HostLoad {

@@ -7,9 +7,9 @@
 //! store.
 //!
 //! What may never happen: a point twice for one commit. [`Store::append`] refuses it, and so does [`Store::open`] by
-//! line.
+//! line. [`Store::fold`], which takes what other processes measured, leaves a second sample of a point out and says so.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -26,12 +26,33 @@ pub const FILE: &str = "points.jsonl";
 #[derive(Debug)]
 pub struct Store {
     path: PathBuf,
-    file: File,
+    /// `None`: in memory only.
+    file: Option<File>,
     samples: Vec<Sample>,
     /// Points of this build's commit.
     finished: BTreeSet<Point>,
-    /// Samples of other commits in the file.
-    others: usize,
+    /// Samples of other commits in the file, by commit.
+    others: BTreeMap<String, Others>,
+}
+
+/// The samples of another commit: how many, and of which points. A file may have a point of these twice.
+#[derive(Debug, Default)]
+struct Others {
+    count: usize,
+    points: BTreeSet<Point>,
+}
+
+/// What became of samples that other processes measured.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Folded {
+    /// Samples of this build's commit that were added.
+    pub added: usize,
+    /// Samples that were in the store already, with the same values.
+    pub known: usize,
+    /// Points whose sample in the store has other values. The store keeps its own.
+    pub differing: Vec<Point>,
+    /// Samples of other commits that were added, by commit. They are not used.
+    pub others: BTreeMap<String, usize>,
 }
 
 /// Why a store cannot be used.
@@ -107,27 +128,39 @@ impl Store {
             // A file system without locks cannot refuse one.
             Err(TryLockError::Error(_)) | Ok(()) => {}
         }
-        let mut store = Store { path: path.clone(), file, samples: Vec::new(), finished: BTreeSet::new(), others: 0 };
-        store.read()?;
+        let mut store = Store { path, ..Store::in_memory() };
+        store.read(file)?;
         Ok(store)
     }
 
-    fn read(&mut self) -> Result<(), StoreError> {
+    /// An empty store that is never written to a disk.
+    pub fn in_memory() -> Store {
+        Store {
+            path: PathBuf::new(),
+            file: None,
+            samples: Vec::new(),
+            finished: BTreeSet::new(),
+            others: BTreeMap::new(),
+        }
+    }
+
+    fn read(&mut self, mut file: File) -> Result<(), StoreError> {
         let failed = |path: &Path, source| StoreError::File { path: path.into(), source };
         let mut text = String::new();
-        self.file.read_to_string(&mut text).map_err(|error| failed(&self.path, error))?;
+        file.read_to_string(&mut text).map_err(|error| failed(&self.path, error))?;
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
         if whole < text.len() {
             // Cut off by a kill or a full disk.
-            self.file.set_len(whole as u64).map_err(|error| failed(&self.path, error))?;
-            self.file.seek(io::SeekFrom::End(0)).map_err(|error| failed(&self.path, error))?;
+            file.set_len(whole as u64).map_err(|error| failed(&self.path, error))?;
+            file.seek(io::SeekFrom::End(0)).map_err(|error| failed(&self.path, error))?;
         }
+        self.file = Some(file);
         for (index, line) in text[..whole].lines().enumerate() {
             let wrong = |what: String| StoreError::Line { path: self.path.clone(), line: index + 1, what };
             let sample: Sample =
                 serde_json::from_str(line).map_err(|error| wrong(format!("it is not a sample ({error})")))?;
             if sample.commit != COMMIT {
-                self.others += 1;
+                self.note_other(sample);
                 continue;
             }
             if !self.finished.insert(sample.point.clone()) {
@@ -143,25 +176,75 @@ impl Store {
         self.finished.contains(point)
     }
 
+    fn note_other(&mut self, sample: Sample) {
+        let others = self.others.entry(sample.commit).or_default();
+        others.count += 1;
+        others.points.insert(sample.point);
+    }
+
     /// Adds samples, all of them or, if this fails, none that is read again. They are on the disk when this returns.
     ///
     /// # Errors
     /// A point is there already, or the file cannot be written.
     pub fn append(&mut self, samples: Vec<Sample>) -> Result<(), StoreError> {
-        let mut lines = String::new();
         let mut points = BTreeSet::new();
         for sample in &samples {
             if self.has(&sample.point) || !points.insert(&sample.point) {
                 return Err(StoreError::Repeated(Box::new(sample.point.clone())));
             }
-            lines.push_str(&serde_json::to_string(sample).expect("samples have string keys only"));
-            lines.push('\n');
         }
+        self.write(&samples)?;
+        self.keep(samples);
+        Ok(())
+    }
+
+    /// Adds the samples of other processes, of any commit, that are not there yet. Those that are added are on the disk
+    /// when this returns; the same samples again add nothing.
+    ///
+    /// # Errors
+    /// The file cannot be written. Nothing is lost: `samples` can be folded again.
+    pub fn fold(&mut self, samples: Vec<Sample>) -> Result<Folded, StoreError> {
+        let (own, others): (Vec<Sample>, Vec<Sample>) = samples.into_iter().partition(|sample| sample.commit == COMMIT);
+        let mut folded = Folded::default();
+        let mut there: BTreeMap<&Point, &Sample> = self.samples.iter().map(|sample| (&sample.point, sample)).collect();
+        let mut is_new = Vec::new();
+        for sample in &own {
+            let first = *there.entry(&sample.point).or_insert(sample);
+            is_new.push(std::ptr::eq(first, sample));
+            if !std::ptr::eq(first, sample) {
+                folded.known += usize::from(first.values == sample.values);
+                folded.differing.extend((first.values != sample.values).then(|| sample.point.clone()));
+            }
+        }
+        let new: Vec<Sample> = own.into_iter().zip(is_new).filter_map(|(sample, new)| new.then_some(sample)).collect();
+        let is_new = |sample: &Sample| {
+            self.others.get(&sample.commit).is_none_or(|others| !others.points.contains(&sample.point))
+        };
+        let (others, known): (Vec<Sample>, Vec<Sample>) = others.into_iter().partition(is_new);
+        folded.known += known.len();
+        self.write(&new)?;
+        folded.added = new.len();
+        self.keep(new);
+        self.write(&others)?;
+        for sample in others {
+            *folded.others.entry(sample.commit.clone()).or_default() += 1;
+            self.note_other(sample);
+        }
+        Ok(folded)
+    }
+
+    /// Writes lines; they are on the disk when this returns.
+    fn write(&mut self, samples: &[Sample]) -> Result<(), StoreError> {
+        let Some(file) = self.file.as_mut().filter(|_| !samples.is_empty()) else { return Ok(()) };
+        let line = |sample| serde_json::to_string(sample).expect("samples have string keys only") + "\n";
+        let lines: String = samples.iter().map(line).collect();
         let failed = |source| StoreError::File { path: self.path.clone(), source };
-        self.file.write_all(lines.as_bytes()).and_then(|()| self.file.sync_data()).map_err(failed)?;
+        file.write_all(lines.as_bytes()).and_then(|()| file.sync_data()).map_err(failed)
+    }
+
+    fn keep(&mut self, samples: Vec<Sample>) {
         self.finished.extend(samples.iter().map(|sample| sample.point.clone()));
         self.samples.extend(samples);
-        Ok(())
     }
 
     /// The samples of this build's commit.
@@ -171,7 +254,7 @@ impl Store {
 
     /// How many samples of other commits the file has.
     pub fn others(&self) -> usize {
-        self.others
+        self.others.values().map(|others| others.count).sum()
     }
 }
 
