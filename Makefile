@@ -8,7 +8,7 @@ help:
 	@echo 'make test    everything that must hold before a change goes in; ends with one line'
 	@echo 'make check   the quick part of it: formatting, clippy, imports between rooms, documentation'
 	@echo 'make bench   the micro-benchmarks'
-	@echo 'make interop install nginx, haproxy, redis, sshd and other servers (as root), and talk to them through Heddle'
+	@echo 'make interop install nginx, haproxy, redis, sshd and other servers (as root) and talk to them through Heddle; Slurm runs a job array'
 	@echo 'make setup   install what the above need, and the tools that only some comparisons need'
 	@echo 'make clean   remove what was built and the report'
 

@@ -8,6 +8,7 @@
 
 mod bridging;
 mod capture;
+mod cluster;
 mod lossy;
 mod namespace;
 mod pairs;
