@@ -235,6 +235,7 @@ mod tests {
         let here = made(paper, Place::Host);
         let there = here.iter().cloned().map(|mut sample| {
             sample.point.machine = host_name(&other);
+            sample.point.cpus = other.cores as u32;
             sample.host = other.clone();
             sample.values.values_mut().for_each(|value| *value = 1e6 / *value);
             sample
