@@ -90,6 +90,7 @@ impl<P: Platform> Internet<P> {
 
     /// Applies an event to the interface's table of neighbours, and sends and reports what comes of it. Returns the
     /// errors for transports with packets that waited for a neighbour that does not answer.
+    #[cold]
     fn neighbour_event(
         &self,
         context: &mut InterfaceContext<'_, P>,

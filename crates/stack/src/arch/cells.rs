@@ -637,6 +637,7 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
         (earliest != u64::MAX).then(|| Time::from_nanos(earliest))
     }
 
+    #[cold]
     fn timer_is_due(&self, now: Time) -> bool {
         let elsewhere = self.inner.hub.own_threads && E::RUNS_TIMERS;
         !elsewhere && self.inner.cells.iter().any(|cell| cell.timer_deadline() <= now.as_nanos())
