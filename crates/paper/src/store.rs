@@ -49,7 +49,7 @@ pub struct Folded {
     pub added: usize,
     /// Samples that were in the store already, with the same values.
     pub known: usize,
-    /// Points whose sample in the store has other values. The store keeps its own.
+    /// Points with other values in the store's sample. The store keeps its own.
     pub differing: Vec<Point>,
     /// Samples of other commits that were added, by commit. They are not used.
     pub others: BTreeMap<String, usize>,

@@ -115,43 +115,40 @@ fn short_segments_are_counted_by_their_place() {
 const LARGEST: [(&str, &str, u64); 4] =
     [("", "", 65_495), ("", "ipv6", 65_515), ("udp", "", 65_507), ("udp", "ipv6", 65_527)];
 
-#[test]
-fn packets_from_one_byte_to_the_largest_arrive_as_received() {
+/// Runs one side with packets of one byte and of the most, with and without checksums, and checks what was carried: the protocol,
+/// the bytes of a packet, and the line that ran are given besides.
+fn each_end(side: &str, check: impl Fn(Carried, &str, u64, &str)) {
     for (protocol, version, most) in LARGEST {
         for (bytes, sums) in [(1, ""), (1, "checksum"), (most, ""), (most, "checksum")] {
             let line =
-                format!("msgp-pool+mcs+unordered receive {protocol} {version} {sums} bytes={bytes} locks=mcs ms=40");
-            let carried = run(&line, 2);
-            let account = carried.packets.expect("it receives");
-            assert!(account.taken > 3, "{line}: {account}");
-            assert_eq!((account.accounted(), account.dropped()), (account.made, 0), "{line}: {account}");
-            assert_eq!(account.bytes, account.taken * bytes, "{line}: {account}");
+                format!("msgp-pool+mcs+unordered {side} {protocol} {version} {sums} bytes={bytes} locks=mcs ms=40");
+            check(run(&line, 2), protocol, bytes, &line);
         }
     }
 }
 
 #[test]
+fn packets_from_one_byte_to_the_largest_arrive_as_received() {
+    each_end("receive", |carried, _, bytes, line| {
+        let account = carried.packets.expect("it receives");
+        assert!(account.taken > 3, "{line}: {account}");
+        assert_eq!((account.accounted(), account.dropped()), (account.made, 0), "{line}: {account}");
+        assert_eq!(account.bytes, account.taken * bytes, "{line}: {account}");
+    });
+}
+
+#[test]
 fn packets_from_one_byte_to_the_largest_leave_as_sent() {
-    for (protocol, version, most) in LARGEST {
-        for (bytes, sums) in [(1, ""), (1, "checksum"), (most, ""), (most, "checksum")] {
-            let line =
-                format!("msgp-pool+mcs+unordered send {protocol} {version} {sums} bytes={bytes} locks=mcs ms=40");
-            let carried = run(&line, 2);
-            let counted = |counter| carried.counters.get(counter);
-            assert_eq!((counted(Counter::FragmentsOut), carried.counters.dropped_total()), (0, 0), "{line}");
-            assert!(carried.bytes >= 3 * bytes && carried.bytes.is_multiple_of(bytes), "{line}: {}", carried.bytes);
-            if protocol.is_empty() {
-                // The beginning and the end of the measurement divide the segments that are out of order.
-                let whole = carried.segments * bytes;
-                assert!(
-                    whole.abs_diff(carried.bytes) <= 2 * bytes,
-                    "{line}: {} in {}",
-                    carried.bytes,
-                    carried.segments
-                );
-            }
+    each_end("send", |carried, protocol, bytes, line| {
+        let counted = |counter| carried.counters.get(counter);
+        assert_eq!((counted(Counter::FragmentsOut), carried.counters.dropped_total()), (0, 0), "{line}");
+        assert!(carried.bytes >= 3 * bytes && carried.bytes.is_multiple_of(bytes), "{line}: {}", carried.bytes);
+        if protocol.is_empty() {
+            // The beginning and the end of the measurement divide the segments that are out of order.
+            let whole = carried.segments * bytes;
+            assert!(whole.abs_diff(carried.bytes) <= 2 * bytes, "{line}: {} in {}", carried.bytes, carried.segments);
         }
-    }
+    });
 }
 
 /// The stack cuts what it sends, and nothing longer than a packet is received, because the remote end cuts nothing.

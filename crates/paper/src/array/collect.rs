@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use super::result::UNFINISHED;
 use super::{Array, ArrayError};
-use crate::store::{Folded, Store, StoreError};
+use crate::store::{Folded, Store};
 
 /// What was found.
 #[derive(Clone, Debug)]
@@ -25,32 +25,12 @@ pub struct Collected {
     pub faults: Vec<String>,
 }
 
-/// Why nothing was collected.
-#[derive(Debug)]
-pub enum CollectError {
-    /// The array cannot be read.
-    Array(ArrayError),
-    /// The store cannot be written.
-    Store(StoreError),
-}
-
-impl std::fmt::Display for CollectError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            CollectError::Array(error) => error.fmt(f),
-            CollectError::Store(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for CollectError {}
-
 /// Folds the results of an array into a store.
 ///
 /// # Errors
 /// The directory of results cannot be read, or the store cannot be written. The results stay where they are.
-pub fn collect(array: &Array, store: &mut Store) -> Result<Collected, CollectError> {
-    let mut faults = strangers(array).map_err(CollectError::Array)?;
+pub fn collect(array: &Array, store: &mut Store) -> Result<Collected, ArrayError> {
+    let mut faults = strangers(array)?;
     let (mut samples, mut results) = (Vec::new(), 0);
     for (number, _) in array.tasks() {
         match array.result(number) {
@@ -65,7 +45,7 @@ pub fn collect(array: &Array, store: &mut Store) -> Result<Collected, CollectErr
             )),
         }
     }
-    let folded = store.fold(samples).map_err(CollectError::Store)?;
+    let folded = store.fold(samples).map_err(ArrayError::new)?;
     Ok(Collected { results, missing: array.missing(Some(store)), folded, faults })
 }
 

@@ -52,7 +52,7 @@ pub fn parts(array: &Array, numbers: &[usize]) -> Vec<Part> {
     parts
 }
 
-/// Writes the scripts of these parts, whose tasks `program` runs, at most `limit` of a script at a time.
+/// Writes the scripts of these parts. `program` runs the tasks, at most `limit` of a script at a time.
 ///
 /// # Errors
 /// A path is not text, or a script cannot be written.
@@ -75,7 +75,7 @@ fn script(part: &Part, directory: &str, program: &str, limit: u32) -> String {
     format!(
         "#!/bin/sh
 # A job array of `heddle paper run --slurm`. {why}
-# Submit it with sbatch, as often as you like: a task whose result is there ends at once. `heddle paper collect` reads the
+# Submit it with sbatch, as often as you like: a task with a result ends at once. `heddle paper collect` reads the
 # results. {PROGRAM} names another binary of the same commit.
 #SBATCH --job-name=heddle-paper
 #SBATCH --array={array}%{limit}

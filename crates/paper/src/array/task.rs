@@ -1,6 +1,6 @@
 //! The run of a task, on whatever node it comes to.
 //!
-//! A task whose result is there ends at once. One that is stopped or fails leaves no result, so its number stays missing.
+//! A task with a result ends at once. One that is stopped or fails leaves no result, so its number stays missing.
 
 use std::sync::atomic::AtomicBool;
 

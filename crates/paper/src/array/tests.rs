@@ -336,7 +336,7 @@ mod scripts {
         assert!(parts[0].command().starts_with("sbatch --array=1-2,5-1000 /"), "{}", parts[0].command());
     }
 
-    /// A shell runs a script as Slurm does, in a directory whose name has a blank and a quote.
+    /// A shell runs a script as Slurm does, in a directory with a blank and a quote in its name.
     #[test]
     fn a_script_runs_its_task_with_its_program_or_another_one() {
         let directory = tempfile::tempdir().unwrap();

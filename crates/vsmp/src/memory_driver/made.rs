@@ -24,7 +24,7 @@ struct MadeStream {
 }
 
 impl MadeStream {
-    /// A segment whose data ends before this sequence number. False: it has been made before.
+    /// A segment with data that ends before this sequence number. False: it has been made before.
     fn note(&mut self, end: u32) -> bool {
         let last = self.ends.last().copied().unwrap_or(0);
         let further = end.wrapping_sub(self.first.wrapping_add(last as u32)) as i32;

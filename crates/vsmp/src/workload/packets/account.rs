@@ -59,7 +59,7 @@ impl PacketAccount {
         self.drops.iter().map(|(_, count)| count).sum()
     }
 
-    /// All packets whose place is known: as many as were made.
+    /// All packets with a known place: as many as were made.
     pub fn accounted(&self) -> u64 {
         self.taken + self.in_driver + self.unread + self.behind_hole + self.dropped()
     }
