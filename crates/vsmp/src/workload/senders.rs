@@ -2,7 +2,8 @@
 //! spread evenly over the cards, to clients that acknowledge and discard it.
 //!
 //! A driver thread for each card, woken by its interrupts; as many application threads as CPUs, each with a share of the
-//! connections and a set of events over them, which send pages until there is no room, or until their turn is over.
+//! connections and a set of events over them, which send pages until there is no room, or until their turn is over. Each of
+//! these threads has connections at every card (section 4.2 of the paper), and in every cell.
 //! Under an architecture for one thread (`up`) one thread does all of this. The paper's own UP is
 //! [`Senders::uniprocessor`].
 //!
@@ -154,6 +155,11 @@ impl Senders {
         self.arch.properties().single_thread
     }
 
+    /// Threads of the application: connection n belongs to thread n modulo this.
+    fn threads(&self) -> usize {
+        if self.alone() { 1 } else { self.cpus }
+    }
+
     /// Whether queues and CPUs have equal shares of the connections.
     fn spreads_evenly(&self) -> bool {
         self.kernel == Kernel::OfThePaper && self.preset.habits.even_spread
@@ -219,7 +225,7 @@ impl Senders {
         let options = ConnectionOptions { no_delay: true, ..Default::default() };
         let mut ports = EvenPorts::new(self);
         let mut connect = |n: usize| {
-            let card = n % self.preset.cards;
+            let card = card_of(n, self.threads(), self.preset.cards);
             let [local, remote] = self.addresses(card);
             let remote = SocketAddr::new(remote, PORT);
             let local = self.spreads_evenly().then(|| ports.next(stack, n, card, local, remote)).flatten();
@@ -242,7 +248,7 @@ impl Senders {
     }
 
     fn applications(&self, stack: &Stack<Vsmp>, sockets: Vec<Socket>, crew: &Crew) -> Vec<Application> {
-        let threads = if self.alone() { 1 } else { self.cpus };
+        let threads = self.threads();
         let payload: Arc<[u8]> = vec![7; PAGE].into();
         let mut shares = vec![Vec::new(); threads];
         for (n, socket) in sockets.into_iter().enumerate() {
@@ -261,8 +267,25 @@ impl Senders {
     }
 }
 
+/// The card of connection `n`. Threads and cards take turns by the same number, so the pairs of a thread and a card
+/// repeat before all of them have come if the two counts have a common divisor. Each time they would repeat, the cards
+/// move on by one.
+fn card_of(n: usize, threads: usize, cards: usize) -> usize {
+    let divides = |by: &usize| threads.is_multiple_of(*by) && cards.is_multiple_of(*by);
+    let common = (1..=cards).rev().find(divides).unwrap_or(1);
+    let pairs = threads / common * cards;
+    (n + n / pairs % common) % cards
+}
+
+/// The place of connection `n`, among as many as a multiple of the number of threads. After each round of places the
+/// next one begins at another thread, so that no thread's connections are all in one cell: a hash of the connection, as
+/// in the paper's kernels, does not know the thread.
+fn place_of(n: usize, places: usize) -> usize {
+    (n + n / places) % places
+}
+
 /// Local ports by which connections spread evenly over the queues of a card, and over threads and cells of as many as
-/// there are CPUs: connection n has the n-th place of both together.
+/// there are CPUs: places of both together ([`place_of`]).
 struct EvenPorts {
     /// Places: a multiple of the number of queues, and of the number of CPUs.
     places: usize,
@@ -289,7 +312,7 @@ impl EvenPorts {
         local: IpAddr,
         remote: SocketAddr,
     ) -> Option<SocketAddr> {
-        let place = n % self.places;
+        let place = place_of(n, self.places);
         let from = self.from.entry((card, place)).or_insert(self.first);
         let mut ends = (*from..=u16::MAX).map(|port| SocketAddr::new(local, port));
         let end = ends.find(|end| stack.flow(*end, remote).index(self.places) == place)?;
@@ -504,6 +527,26 @@ impl<B: Fn() -> u64> Meter<'_, B> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Section 4.2: "each of the four threads uses each NIC, and every thread has the same number of connections that map to
+    /// each NIC". The same holds for cells, which a hash chooses.
+    #[test]
+    fn each_thread_has_as_many_connections_at_each_card_and_in_each_cell() {
+        for (threads, cards, places) in [(4, 6, 4), (4, 6, 8), (1, 6, 1), (3, 2, 3), (4, 4, 4)] {
+            let connections = 2 * threads * cards * places;
+            let (mut at, mut in_cell) = (HashMap::new(), HashMap::new());
+            for n in 0..connections {
+                *at.entry((n % threads, card_of(n, threads, cards))).or_insert(0) += 1;
+                *in_cell.entry((n % threads, place_of(n, places))).or_insert(0) += 1;
+            }
+            assert_eq!((at.len(), in_cell.len()), (threads * cards, threads * places), "{threads}, {cards}, {places}");
+            assert!(at.values().all(|count| *count == 2 * places), "{threads} threads, {cards} cards: {at:?}");
+            assert!(
+                in_cell.values().all(|count| *count == 2 * cards),
+                "{threads} threads, {places} places: {in_cell:?}"
+            );
+        }
+    }
 
     /// A slow rise that no four windows show is a drift; noise, and a rise that is too small to matter, are not.
     #[test]
