@@ -306,14 +306,7 @@ impl Row {
     /// Adds the lock times of a separate timed pass: the mean wait and hold of an acquisition there, times the
     /// acquisitions here. Classes that the timed pass did not take stay without times.
     pub fn add_timed_pass(&mut self, timed: &Slice) {
-        for lock in &mut self.locks {
-            let Some(there) = timed.exact.locks.iter().find(|there| there.class == lock.class) else { continue };
-            if there.acquired > 0 {
-                let here = lock.acquired as f64 / there.acquired as f64;
-                let scaled = |ns: Option<u64>| ns.map(|ns| (ns as f64 * here).round() as u64);
-                (lock.wait_ns, lock.hold_ns) = (scaled(there.wait_ns), scaled(there.hold_ns));
-            }
-        }
+        self.locks.iter_mut().for_each(|lock| lock.add_times(&timed.exact.locks));
     }
 
     /// Nanoseconds waited for locks for each 10^3 bytes, from a timed pass; `None` without one.

@@ -137,6 +137,15 @@ pub struct LockCount {
 }
 
 impl LockCount {
+    /// Takes times from the same class of a timed pass: the mean wait and hold of an acquisition there, times the
+    /// acquisitions here. A class that the timed pass did not take stays as it is.
+    pub fn add_times(&mut self, timed: &[LockCount]) {
+        let Some(there) = timed.iter().find(|there| there.class == self.class && there.acquired > 0) else { return };
+        let here = self.acquired as f64 / there.acquired as f64;
+        let scaled = |ns: Option<u64>| ns.map(|ns| (ns as f64 * here).round() as u64);
+        (self.wait_ns, self.hold_ns) = (scaled(there.wait_ns), scaled(there.hold_ns));
+    }
+
     fn since(&self, earlier: &LockCount) -> LockCount {
         let times = |now: Option<u64>, then: Option<u64>| now.zip(then).map(|(now, then)| now.saturating_sub(then));
         LockCount {

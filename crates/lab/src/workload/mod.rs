@@ -11,6 +11,7 @@ mod affinity;
 mod bulk;
 mod connect;
 mod floor;
+mod locks;
 mod rpc;
 mod traffic;
 mod world;
@@ -28,6 +29,7 @@ use crate::worker_pool::{Work, WorkerPool};
 use world::World;
 
 pub use floor::{Floor, Floors};
+pub use locks::free_lock_ns;
 pub use traffic::presented_length;
 pub use xdr::Codec;
 
@@ -251,12 +253,13 @@ struct Reading {
 
 impl Reading {
     fn take(world: &World) -> io::Result<Reading> {
-        let locks = sync::profile::snapshot();
+        let (locks, timed) = (sync::profile::snapshot(), sync::profile::is_timed());
         let lock = |class: &sync::profile::ClassProfile| LockCount {
             class: class.class.name().to_owned(),
             acquired: class.acquired,
             first_try_failed: class.first_try_failed,
-            ..LockCount::default()
+            wait_ns: timed.then_some(class.wait_ns),
+            hold_ns: timed.then_some(class.hold_ns),
         };
         let handoff = sync::profile::handoffs();
         let exact = Exact {
