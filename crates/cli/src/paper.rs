@@ -172,7 +172,7 @@ fn measure(args: &RunArgs) -> Result<(), Failure> {
     end(&outcome, args)
 }
 
-/// A line for each figure that can run at none of the places, and for each subject that this host leaves out.
+/// A line for each figure that can run at none of the places, and for what this host leaves out of the others.
 fn not_run(selected: &[Selected<'_>], places: &[Place]) -> Vec<String> {
     let mut lines = Vec::new();
     for Selected { paper, figures } in selected {
@@ -189,13 +189,10 @@ fn not_run(selected: &[Selected<'_>], places: &[Place]) -> Vec<String> {
     lines
 }
 
-/// A line for each subject of a figure that needs more CPUs than this host has.
+/// A line for each subject and for the loads of a figure that need more CPUs than this host has.
 fn left_out(paper: &Paper, figure: &Figure) -> Vec<String> {
-    let lacking = |name: &String| {
-        let reason = paper.subject(name)?.lacks_on_host(cores())?;
-        Some(format!("{}.{}, {name} on this host ({reason})", paper.id, figure.id))
-    };
-    figure.subjects.iter().filter_map(lacking).collect()
+    let line = |(what, reason)| format!("{}.{}, {what} on this host ({reason})", paper.id, figure.id);
+    paper.left_out(figure, cores()).into_iter().map(line).collect()
 }
 
 fn announce(plan: &Plan, store: &Store, full: bool) {

@@ -14,6 +14,7 @@
 //! | 7 | [`recommend`] | one sentence of advice |
 //! | 8 | [`table`], [`units`] | the terminal |
 //! | - | [`workload`] | Heddle's own contenders |
+//! | - | [`confined`] | contenders on some of the processors only |
 //! | - | [`compare`] | all of it in one run |
 //! | 9 | [`report`] | the page with the figures |
 //! | - | [`rfc2544`] | bridges under the tests of RFC 2544, with their own document |
@@ -25,6 +26,7 @@
 
 pub mod calibrate;
 pub mod compare;
+pub mod confined;
 pub mod cpu;
 pub mod csv;
 pub mod distance;

@@ -9,10 +9,11 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::sched_setaffinity;
 
 use vsmp::workload::measured::jain_fairness;
 
+use crate::confined::{allowed_cpus, set_of};
 use crate::cpu::Usage;
 use crate::sampling::Slice;
 
@@ -104,10 +105,8 @@ impl Drop for WorkerPool {
 
 fn serve(mut work: Box<dyn Work>, cpu: Option<usize>, orders: &Receiver<Instant>, reply: &Sender<Answer>) {
     if let Some(cpu) = cpu {
-        let mut set = CpuSet::new();
-        set.set(cpu);
         // Fails only if a cpuset shrank since it was read; the thread then stays unpinned.
-        let _ = sched_setaffinity(None, &set);
+        let _ = sched_setaffinity(None, &set_of(&[cpu]));
     }
     for deadline in orders {
         if reply.send(slice(work.as_mut(), deadline)).is_err() {
@@ -121,14 +120,6 @@ fn slice(work: &mut dyn Work, deadline: Instant) -> Answer {
     let mut sample = Sample::default();
     work.run(deadline, &mut sample)?;
     Ok((sample, Usage::of_thread()? - before))
-}
-
-/// Processors this process may run on; empty if unknown.
-fn allowed_cpus() -> Vec<usize> {
-    let Ok(set) = sched_getaffinity(None) else {
-        return Vec::new();
-    };
-    (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
 }
 
 #[cfg(test)]

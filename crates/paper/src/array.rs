@@ -30,7 +30,7 @@ use lab::machine::COMMIT;
 use serde::{Deserialize, Serialize};
 
 use crate::data::{DataError, Selected};
-use crate::plan::{Effort, Plan, loads_of_host};
+use crate::plan::{Effort, LoadName, Plan, loads_of_host};
 use crate::point::{Place, Point};
 use crate::store::Store;
 
@@ -52,8 +52,8 @@ pub enum Work {
 pub struct LoadOfHost {
     /// The paper.
     pub paper: String,
-    /// Connections, or bytes of a frame.
-    pub load: u32,
+    /// The load.
+    pub load: LoadName,
     /// Whether slices have the length of a full run.
     pub full: bool,
     /// The first round, from 1: an array that was planned again for more rounds has further tasks for these.
@@ -77,7 +77,7 @@ impl fmt::Display for Work {
         match self {
             Work::Simulated(point) => point.fmt(f),
             Work::Host(LoadOfHost { paper, load, first, last, .. }) => {
-                write!(f, "load {load} of {paper} on the host, rounds {first} to {last}")
+                write!(f, "{load} of {paper} on the host, rounds {first} to {last}")
             }
         }
     }
@@ -128,7 +128,7 @@ pub fn work(selected: &[Selected<'_>], on: &[Place], effort: Effort) -> Result<V
     }
     for selection in selected.iter().filter(|_| on.contains(&Place::Host)) {
         let paper = &selection.paper.id;
-        work.extend(loads_of_host(selection, effort).into_iter().map(|load| {
+        work.extend(loads_of_host(selection, effort, None).into_iter().map(|load| {
             let (paper, full) = (paper.clone(), effort.full);
             Work::Host(LoadOfHost { paper, load, full, first: 1, last: effort.seeds })
         }));

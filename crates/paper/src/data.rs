@@ -81,8 +81,12 @@ impl Subject {
     /// Why it cannot be measured on a host with so many CPUs; `None` if it can.
     pub fn lacks_on_host(&self, cores: usize) -> Option<String> {
         let processors = self.processors.filter(|processors| *processors as usize > cores)?;
-        Some(format!("it needs {processors} CPUs, this host has {cores}"))
+        Some(needs(processors, cores))
     }
+}
+
+fn needs(processors: u32, cores: usize) -> String {
+    format!("it needs {processors} CPUs, this host has {cores}")
 }
 
 /// The quantity that a figure measures.
@@ -176,7 +180,7 @@ impl Metric {
 }
 
 /// The horizontal axis of a figure.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Axis {
     /// Connections; a line for each subject.
@@ -382,6 +386,21 @@ impl Paper {
         self.figures.iter().find(|figure| figure.id == id)
     }
 
+    /// The subjects and loads of a figure that a host with so many CPUs cannot measure, each with the reason; none of a
+    /// figure that runs on no host.
+    pub fn left_out(&self, figure: &Figure, cores: usize) -> Vec<(String, String)> {
+        if figure.reason_not_to_run(Place::Host).is_some() {
+            return Vec::new();
+        }
+        let subjects = figure.subjects.iter().filter_map(|name| self.subject(name));
+        let subjects = subjects.filter_map(|subject| Some((subject.name.clone(), subject.lacks_on_host(cores)?)));
+        let lacking = |load: &&u32| figure.lacks_on_host(**load, cores).is_some();
+        let loads: Vec<String> = figure.loads(false).iter().filter(lacking).map(u32::to_string).collect();
+        let loads = (!loads.is_empty())
+            .then(|| (format!("{} {}", loads.join(", "), figure.axis.loads()), format!("this host has {cores}")));
+        subjects.chain(loads).collect()
+    }
+
     /// The subject of this name.
     pub fn subject(&self, name: &str) -> Option<&Subject> {
         self.subjects.iter().find(|subject| subject.name == name)
@@ -516,6 +535,19 @@ impl Figure {
     /// Numbers of connections of a run.
     pub fn loads(&self, full: bool) -> &[u32] {
         if full && !self.full.is_empty() { &self.full } else { &self.loads }
+    }
+
+    /// The same on a host with so many CPUs. Where loads are processors, those that it has, and all of its own if the
+    /// figure has that number at all.
+    pub fn loads_on_host(&self, full: bool, cores: usize) -> BTreeSet<u32> {
+        let own = self.full.iter().filter(|_| self.axis == Axis::Processors).filter(|load| **load as usize == cores);
+        self.loads(full).iter().filter(|load| self.lacks_on_host(**load, cores).is_none()).chain(own).copied().collect()
+    }
+
+    /// Why a load cannot be measured on a host with so many CPUs; `None` if it can.
+    pub fn lacks_on_host(&self, load: u32, cores: usize) -> Option<String> {
+        let lacks = self.axis == Axis::Processors && load as usize > cores;
+        lacks.then(|| needs(load, cores))
     }
 
     /// Connections and processors of a subject at a load, on a machine with so many processors. A bridge has no connection.

@@ -43,8 +43,8 @@ pub struct FigureFindings<'a> {
     pub unit: &'static str,
     /// A row for each subject and load that has any number.
     pub rows: Vec<Row<'a>>,
-    /// The subjects that this host cannot measure though it can measure the figure, each with the reason.
-    pub left_out: Vec<(&'a str, String)>,
+    /// The subjects and loads that this host cannot measure though it can measure the figure, each with the reason.
+    pub left_out: Vec<(String, String)>,
     /// The claims about it.
     pub claims: Vec<ClaimFindings<'a>>,
 }
@@ -203,7 +203,8 @@ impl Samples for View<'_> {
     }
 
     fn left_out(&self, term: &Term) -> Option<String> {
-        self.paper.subject(&term.subject).filter(|_| self.on == Place::Host)?.lacks_on_host(self.cores)
+        let subject = self.paper.subject(&term.subject).filter(|_| self.on == Place::Host)?;
+        subject.lacks_on_host(self.cores).or_else(|| self.figure.lacks_on_host(term.connections, self.cores))
     }
 }
 
@@ -260,10 +261,7 @@ fn of_figure<'a>(paper: &'a Paper, figure: &'a Figure, samples: &'a [Sample], ho
     let rows = views.as_ref().map(|views| rows(paper, figure, views)).unwrap_or_default();
     let claims = paper.claims.iter().filter(|claim| claim.figure == figure.id);
     let claims = claims.map(|claim| of_claim(paper, figure, claim, views.as_ref())).collect();
-    let runs = figure.reason_not_to_run(Place::Host).is_none();
-    let subjects = figure.subjects.iter().filter(|_| runs).filter_map(|name| paper.subject(name));
-    let left_out = subjects.filter_map(|subject| Some((subject.name.as_str(), subject.lacks_on_host(host.cores)?)));
-    let left_out = left_out.collect();
+    let left_out = paper.left_out(figure, host.cores);
     FigureFindings { figure, id, unit: figure.metric.map_or("", Metric::unit), rows, left_out, claims }
 }
 
@@ -432,13 +430,31 @@ pub(crate) mod tests {
         };
         assert_eq!(["GENERIC", "1 core", "2 cores", "4 cores"].map(row), [Some(99.0), Some(329.0), Some(528.0), None]);
         let lacks = |processors| format!("it needs {processors} CPUs, this host has 2");
-        assert_eq!(findings.figures[0].left_out, [("4 cores", lacks(4)), ("8 cores", lacks(8))]);
+        let left_out = [("4 cores".to_owned(), lacks(4)), ("8 cores".to_owned(), lacks(8))];
+        assert_eq!(findings.figures[0].left_out, left_out);
         assert_eq!(findings.figures[2].left_out, []);
         assert_eq!(["B04", "B06", "B07"].map(|id| verdict(&findings, id, Place::Host)), [Verdict::Holds; 3]);
         assert_eq!(verdict(&findings, "B08", Place::Host), Verdict::NotMeasured);
         let claim = findings.figures[0].claims.iter().find(|claim| claim.id == "B08").unwrap();
         let numbers = &claim.host.conditions[0].numbers;
         assert_eq!(*numbers, format!("no sample of 4 cores at 74: {}", lacks(4)));
+    }
+
+    /// Where loads are processors, a host has those up to its own number, and a claim about more of them says why it has no
+    /// sample.
+    #[test]
+    fn a_host_leaves_out_loads_of_more_processors_than_it_has() {
+        let papers = Paper::all();
+        let paper = papers.iter().find(|paper| paper.id == "schmidt").unwrap();
+        let host = Machine { cores: 2, ..Probe::start().finish() };
+        let findings = Findings::of(paper, &[], &host);
+        let lacking = ("4, 8, 12, 16, 20 processors".to_owned(), "this host has 2".to_owned());
+        assert_eq!(findings.figures[0].left_out, [lacking]);
+        let seven = findings.figures.iter().find(|figure| figure.id == "schmidt.fig7").unwrap();
+        assert_eq!(seven.left_out, [], "its loads are connections");
+        let claim = findings.figures.iter().flat_map(|figure| &figure.claims).find(|claim| claim.id == "S03").unwrap();
+        let numbers = &claim.host.conditions[0].numbers;
+        assert_eq!(*numbers, "no sample of CP at 4: it needs 4 CPUs, this host has 2");
     }
 
     /// Samples of another paper do not decide which slices count.

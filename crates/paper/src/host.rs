@@ -5,11 +5,13 @@
 //! together. So a pair of samples with one number of the round is a pair of neighbours in time.
 
 mod bridge;
+mod messages;
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use lab::confined::Threads;
 use lab::kernel::{self, KernelBench};
 use lab::machine::Probe;
 use lab::sampling::{Contender, Slice};
@@ -77,7 +79,10 @@ impl OpenSubject {
         let Some(payload) = Payload::of(point) else {
             return Ok(OpenSubject::Bridge(Box::new(BridgeOfHost::start(point)?)));
         };
-        let bench = Bench::open(&params(point, payload)?).map_err(|error| error.to_string())?;
+        let said = |error: io::Error| error.to_string();
+        let before = Threads::now().map_err(said)?;
+        let bench = Bench::open(&params(point, payload)?).map_err(said)?;
+        before.confine_later_ones(point.cpus as usize).map_err(said)?;
         Ok(OpenSubject::Senders(Box::new(bench), payload))
     }
 
@@ -88,8 +93,12 @@ impl OpenSubject {
         match self {
             OpenSubject::Senders(bench, payload) => {
                 let slice = bench.run_slice(Duration::from_millis(point.measured_ms()))?;
+                let timed = if point.has_messages() { Some(messages::timed_pass(bench, &point)?) } else { None };
                 let mut sample = now(point);
                 fill(&mut sample, &slice, *payload);
+                if let Some(timed) = timed {
+                    messages::fill(&mut sample, &slice, &timed);
+                }
                 Ok(sample)
             }
             OpenSubject::Kernel(bench) => {
@@ -145,7 +154,7 @@ fn one_load(
     let mut outcome = Outcome::default();
     let mut contenders: Vec<(Point, OpenSubject)> = Vec::new();
     for point in &load.points {
-        tell(format!("opening {}, {}", point.arch, load.words()), store);
+        tell(format!("opening {}, {}", point.arch, load.name), store);
         match OpenSubject::open(point) {
             Ok(subject) => contenders.push((point.clone(), subject)),
             Err(reason) => outcome.failed.push((name(point), reason)),
@@ -164,7 +173,7 @@ fn one_load(
         }
         let warm = turn < warming;
         let what = if warm { "warming up".to_owned() } else { format!("round {} of {rounds}", done + 1) };
-        tell(format!("{}, {what}", load.words()), store);
+        tell(format!("{}, {what}", load.name), store);
         // The store is in the order of measurement; the first subject changes from round to round.
         contenders.rotate_left(usize::from(turn > 0));
         let round = one_round(&mut contenders, number + 1, &mut outcome);

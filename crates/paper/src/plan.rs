@@ -5,9 +5,11 @@
 //! a load is planned as a whole, with every subject of the paper that has this load, whichever figures were selected.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::time::Duration;
 
 use lab::machine::Machine;
+use serde::{Deserialize, Serialize};
 use vsmp::Preset;
 
 use crate::data::{Axis, DataError, Figure, Paper, Selected, Subject};
@@ -43,8 +45,37 @@ const TRIALS: f64 = 50.0;
 /// A load of the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostLoad {
+    /// Its name in the paper.
+    pub name: LoadName,
     /// A point of each subject, in the first round.
     pub points: Vec<Point>,
+}
+
+/// A load of a paper, on any host: how much, of what the axis of its figures has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct LoadName {
+    /// [`Axis::Connections`] for figures over groups as well, whose loads are connections.
+    axis: Axis,
+    number: u32,
+}
+
+impl LoadName {
+    /// A load of a figure with this axis.
+    pub fn new(axis: Axis, number: u32) -> LoadName {
+        LoadName { axis: if axis == Axis::Groups { Axis::Connections } else { axis }, number }
+    }
+}
+
+impl fmt::Display for LoadName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LoadName { axis, number } = self;
+        let noun = axis.loads();
+        match axis {
+            Axis::FrameBytes => write!(f, "frames of {number} {noun}"),
+            _ if *number == 1 => write!(f, "1 {}", noun.trim_end_matches('s')),
+            _ => write!(f, "{number} {noun}"),
+        }
+    }
 }
 
 /// The measurements to make.
@@ -152,26 +183,36 @@ fn simulated(
 /// CPUs on the host.
 fn loads(selection: &Selected<'_>, effort: Effort, host: &Machine) -> Result<Vec<HostLoad>, DataError> {
     let mut points = points(selection.paper, effort, host)?;
-    let wanted = loads_of_host(selection, effort);
-    Ok(wanted.into_iter().filter_map(|load| Some(HostLoad { points: points.remove(&load)? })).collect())
+    let wanted = loads_of_host(selection, effort, Some(host.cores));
+    Ok(wanted.into_iter().filter_map(|name| Some(HostLoad { name, points: points.remove(&name)? })).collect())
 }
 
-/// The loads of the selected figures that run on a host: connections, or bytes of a frame.
-pub fn loads_of_host(selection: &Selected<'_>, effort: Effort) -> BTreeSet<u32> {
+/// The loads of the selected figures that run on a host with so many CPUs, or, without a number, on any host.
+pub fn loads_of_host(selection: &Selected<'_>, effort: Effort, cores: Option<usize>) -> BTreeSet<LoadName> {
     let runs = selection.figures.iter().filter(|figure| figure.reason_not_to_run(Place::Host).is_none());
-    runs.flat_map(|figure| figure.loads(effort.full)).copied().collect()
+    let cores = cores.unwrap_or(usize::MAX);
+    let of_figure = |figure: &&Figure| {
+        let axis = figure.axis;
+        figure.loads_on_host(effort.full, cores).into_iter().map(move |number| LoadName::new(axis, number))
+    };
+    runs.flat_map(of_figure).collect()
 }
 
 /// A load of a paper on this host; `None` if no figure of the paper has it there.
 ///
 /// # Errors
 /// The paper's machine has no preset.
-pub fn load_of_host(paper: &Paper, load: u32, effort: Effort, host: &Machine) -> Result<Option<HostLoad>, DataError> {
-    Ok(points(paper, effort, host)?.remove(&load).map(|points| HostLoad { points }))
+pub fn load_of_host(
+    paper: &Paper,
+    name: LoadName,
+    effort: Effort,
+    host: &Machine,
+) -> Result<Option<HostLoad>, DataError> {
+    Ok(points(paper, effort, host)?.remove(&name).map(|points| HostLoad { name, points }))
 }
 
 /// The points of a paper on a host, by load.
-fn points(paper: &Paper, effort: Effort, host: &Machine) -> Result<BTreeMap<u32, Vec<Point>>, DataError> {
+fn points(paper: &Paper, effort: Effort, host: &Machine) -> Result<BTreeMap<LoadName, Vec<Point>>, DataError> {
     let preset = Preset::named(&paper.machine).map_err(DataError::new)?;
     let point = |figure: &Figure, subject: &Subject, load: u32| {
         let (connections, cpus) = figure.point(subject, load, host.cores as u32);
@@ -187,10 +228,10 @@ fn points(paper: &Paper, effort: Effort, host: &Machine) -> Result<BTreeMap<u32,
             seed: 1,
         })
     };
-    let mut points: BTreeMap<u32, Vec<Point>> = BTreeMap::new();
+    let mut points: BTreeMap<LoadName, Vec<Point>> = BTreeMap::new();
     for figure in paper.figures.iter().filter(|figure| figure.reason_not_to_run(Place::Host).is_none()) {
-        for &load in figure.loads(effort.full) {
-            let of_load = points.entry(load).or_default();
+        for load in figure.loads_on_host(effort.full, host.cores) {
+            let of_load = points.entry(LoadName::new(figure.axis, load)).or_default();
             let subjects = figure.subjects.iter().filter_map(|name| paper.subject(name));
             for point in subjects.filter_map(|subject| point(figure, subject, load)) {
                 if !of_load.contains(&point) {
@@ -206,11 +247,6 @@ impl HostLoad {
     /// Connections; 0 of a bridge.
     pub fn connections(&self) -> u32 {
         self.points.first().map_or(0, |point| point.connections)
-    }
-
-    /// The load in words.
-    pub fn words(&self) -> String {
-        self.points.first().map_or_else(String::new, Point::load)
     }
 
     /// Its points in a round.
@@ -233,7 +269,8 @@ impl HostLoad {
 
     /// Seconds of some rounds: slices with a warm-up, and opening.
     fn seconds(&self, rounds: u64) -> f64 {
-        let slice = |point: &Point| point.measured_ms() as f64 / 1e3 * point.frame_bytes().map_or(1.0, |_| TRIALS);
+        let passes = |point: &Point| if point.has_messages() { 2.0 } else { point.frame_bytes().map_or(1.0, |_| TRIALS) };
+        let slice = |point: &Point| point.measured_ms() as f64 / 1e3 * passes(point);
         let slices: f64 = self.points.iter().map(slice).sum();
         let opening = self.points.len() as f64 * (0.2 + 2e-4 * f64::from(self.connections()));
         slices * (rounds + warm_up(self.connections())) as f64 + opening
@@ -299,7 +336,7 @@ mod tests {
         let subjects = |cores| {
             let host = Machine { cores, ..Probe::start().finish() };
             let loads = Plan::new(&selected, &[Place::Host], Effort::QUICK, &host).unwrap().host;
-            assert_eq!((loads.len(), loads[0].words()), (11, "frames of 74 bytes".to_owned()));
+            assert_eq!((loads.len(), loads[0].name.to_string()), (11, "frames of 74 bytes".to_owned()));
             let all = loads.iter().flat_map(|load| &load.points);
             assert!(all.clone().all(|point| point.connections == 0 && point.slice_ms == TRIAL_MS));
             [&loads[0], &loads[10]].map(|load| load.points.iter().map(|point| point.cpus).collect::<Vec<_>>())
@@ -307,6 +344,37 @@ mod tests {
         assert_eq!(subjects(1), [vec![1, 1, 1], vec![1, 1]]);
         assert_eq!(subjects(2), [vec![1, 1, 2, 1], vec![1, 1, 2]]);
         assert_eq!(subjects(8), [vec![1, 1, 2, 4, 8, 1], vec![1, 1, 2, 4, 8]]);
+    }
+
+    /// A host has the processors of a quick run that it has, and all of its own. Loads of processors and of connections with
+    /// one number are two loads.
+    #[test]
+    fn loads_of_processors_are_those_that_the_host_has() {
+        let papers = Paper::all();
+        let selected = Paper::select(&papers, &["schmidt.fig4".to_owned(), "schmidt.fig7".to_owned()]).unwrap();
+        let loads = |cores, full| {
+            let host = Machine { cores, ..Probe::start().finish() };
+            let effort = if full { Effort::FULL } else { Effort::QUICK };
+            Plan::new(&selected, &[Place::Host], effort, &host).unwrap().host
+        };
+        let names = |cores, full| {
+            let named = loads(cores, full).into_iter().map(|load| load.name.to_string());
+            named.filter(|name| name.contains("processor")).collect::<Vec<_>>()
+        };
+        assert_eq!(names(1, false), ["1 processor"]);
+        assert_eq!(names(2, false), ["1 processor", "2 processors"]);
+        assert_eq!(names(2, true), names(2, false));
+        assert_eq!(names(9, false), ["1 processor", "4 processors", "8 processors", "9 processors"]);
+        assert_eq!(names(64, false).len(), 6, "the figure ends at 20");
+        let of_two = loads(2, false);
+        let points = |name: &str| {
+            let load = of_two.iter().find(|load| load.name.to_string() == name).unwrap();
+            load.points.iter().map(|point| (point.connections, point.cpus)).collect::<Vec<_>>()
+        };
+        assert_eq!(points("1 processor"), [(20, 1); 4]);
+        assert_eq!(points("2 processors"), [(20, 2); 4]);
+        assert_eq!(points("1 connection"), [(1, 2); 2]);
+        assert_eq!(points("20 connections"), [(20, 2); 2]);
     }
 
     #[test]

@@ -63,6 +63,11 @@ impl Point {
         self.word("bytes=")
     }
 
+    /// Whether connections carry messages of the size that Schmidt and Suda measured, and not bulk data.
+    pub fn has_messages(&self) -> bool {
+        self.workload.split('+').next() == Some("messages")
+    }
+
     /// Length of its measurement on the host, in milliseconds: [`slice_ms`](Point::slice_ms), unless its workload takes several
     /// times as long.
     pub fn measured_ms(&self) -> u64 {

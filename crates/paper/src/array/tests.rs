@@ -7,6 +7,7 @@ use super::collect::{Collected, collect};
 use super::task::{Ended, run};
 use super::*;
 use crate::Paper;
+use crate::data::Axis;
 use crate::point::Sample;
 use crate::store::tests::{point, sample};
 
@@ -249,7 +250,12 @@ fn work_of_figures_has_the_points_of_a_run_and_the_loads_of_its_papers() {
 }
 
 fn load(paper: &str, load: u32, last: u64) -> Work {
-    Work::Host(LoadOfHost { paper: paper.to_owned(), load, full: false, first: 1, last })
+    Work::Host(LoadOfHost { paper: paper.to_owned(), load: named(paper, load), full: false, first: 1, last })
+}
+
+/// Bytes of a frame for the bridges of NetBSD, connections otherwise.
+fn named(paper: &str, load: u32) -> LoadName {
+    LoadName::new(if paper == "netbsd" { Axis::FrameBytes } else { Axis::Connections }, load)
 }
 
 #[test]
@@ -262,7 +268,7 @@ fn more_rounds_of_a_load_are_a_further_task() {
         Work::Host(load) => (load.load, load.first, load.last),
         Work::Simulated(_) => panic!("{}", task.work),
     };
-    assert_eq!(array.tasks.iter().map(rounds).collect::<Vec<_>>(), [(6, 1, 2), (192, 1, 2), (6, 3, 5)]);
+    assert_eq!(array.tasks.iter().map(rounds).collect::<Vec<_>>(), [(6, 1, 2), (192, 1, 2), (6, 3, 5)].map(|(load, first, last)| (named("willmann", load), first, last)));
 }
 
 /// Bridges of this host for real: a task has all subjects, in the rounds that it was planned for.
@@ -289,7 +295,7 @@ fn a_load_of_the_host_is_one_task() {
     assert_eq!(array.result(2).unwrap_err(), "its samples are not those of its task");
     fs::write(array.path_of_result(2), whole).unwrap();
     assert_eq!(array.missing(None), [1]);
-    let unknown = LoadOfHost { paper: "netbsd".to_owned(), load: 75, full: false, first: 1, last: 1 };
+    let unknown = LoadOfHost { paper: "netbsd".to_owned(), load: named("netbsd", 75), full: false, first: 1, last: 1 };
     assert!(unknown.on(&lab::machine::Probe::start().finish()).unwrap_err().contains("no subject of this load"));
 }
 

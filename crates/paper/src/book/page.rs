@@ -104,7 +104,7 @@ struct Section<'a> {
     groups: bool,
     rows: Vec<Line>,
     /// A subject that this host leaves out, and why.
-    left_out: &'a [(&'a str, String)],
+    left_out: &'a [(String, String)],
     /// The number of the paper's numbers that the model meets.
     meets: Option<String>,
     claims: Vec<Judged<'a>>,

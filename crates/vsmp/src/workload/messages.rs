@@ -50,7 +50,7 @@ pub fn counts(connections: usize) -> (u64, u64) {
 }
 
 /// Messages for which the paper gives switches and times.
-const OF_THE_PAPER: f64 = 20_000.0;
+pub const OF_THE_PAPER: f64 = 20_000.0;
 /// Messages that a connection may have under way: 16 KB of receive buffer. Assumed: the paper does not say.
 const WINDOW: usize = 4;
 /// Structures in a message through the presentation layer.
