@@ -286,7 +286,7 @@ impl Counts {
 
 /// The learning process: the source address of a frame that a port in the state Learning or Forwarding received is
 /// behind that port. Called for each such frame. A known address costs loads only, and a store when its stamp has changed.
-#[inline]
+#[inline(always)]
 pub fn learn(table: &mut impl Fdb, source: LearnedSource, now: Time) -> Learned {
     match table.look_up(source.key) {
         Some(entry) if entry.port() == source.port => {

@@ -170,50 +170,38 @@ pub fn forward(
     counters: &Counters,
     now: Time,
 ) -> Decision {
-    match relay(members, table, storm, frame, counters, now) {
-        Ok(decision) => decision,
-        Err(reason) => Decision::Drop(reason),
-    }
-}
-
-#[inline]
-fn relay(
-    members: &Members,
-    table: &mut impl Fdb,
-    storm: &mut impl StormControl,
-    frame: &Arrival,
-    counters: &Counters,
-    now: Time,
-) -> Result<Decision, DropReason> {
-    let member = members.get(frame.port).ok_or(DropReason::InterfaceDown)?;
+    let Some(member) = members.get(frame.port) else { return Decision::Drop(DropReason::InterfaceDown) };
     if !frame.src.is_unicast() {
-        return Err(DropReason::FrameBadSource);
+        return Decision::Drop(DropReason::FrameBadSource);
     }
     if is_reserved(frame.dst) {
         return match (frame.dst == wire::stp::GROUP, frame.tag) {
-            (true, None) => Ok(Decision::Bpdu),
-            (true, Some(_)) => Err(DropReason::BpduIgnored),
-            (false, _) => Err(DropReason::BridgeReservedAddress),
+            (true, None) => Decision::Bpdu,
+            (true, Some(_)) => Decision::Drop(DropReason::BpduIgnored),
+            (false, _) => Decision::Drop(DropReason::BridgeReservedAddress),
         };
     }
     if member.state == PortState::Discarding {
-        return Err(DropReason::BridgePortBlocked);
+        return Decision::Drop(DropReason::BridgePortBlocked);
     }
-    let vlan = members.classify(frame.port, member, frame.tag)?;
+    let vlan = match members.classify(frame.port, member, frame.tag) {
+        Ok(vlan) => vlan,
+        Err(reason) => return Decision::Drop(reason),
+    };
     if member.config.learning {
         let limit = member.config.max_addresses;
         let source = LearnedSource { key: FdbKey::new(frame.src, vlan), port: frame.port, limit };
         count_learned(fdb::learn(table, source, now), counters);
     }
     if member.state != PortState::Forwarding {
-        return Err(DropReason::BridgePortBlocked);
+        return Decision::Drop(DropReason::BridgePortBlocked);
     }
     let kind = if frame.dst.is_multicast() {
         if frame.dst.is_broadcast() { FloodKind::Broadcast } else { FloodKind::Multicast }
     } else {
         match table.look_up(FdbKey::new(frame.dst, vlan)) {
             Some(entry) if !entry.is_expired(now, table.ageing()) => {
-                return to_one(members, member, entry.port(), frame, vlan).map(Decision::Forward);
+                return to_one(members, member, entry.port(), frame, vlan);
             }
             _ => FloodKind::UnknownUnicast,
         }
@@ -221,38 +209,32 @@ fn relay(
     if let Some(rate) = member.config.storm.0[kind.index()]
         && !storm.admit(kind, rate, now)
     {
-        return Err(DropReason::BridgeStorm);
+        return Decision::Drop(DropReason::BridgeStorm);
     }
-    Ok(Decision::Flood(Flood { kind, from: frame.port, vlan, tag: frame.tag, payload: frame.payload }))
+    Decision::Flood(Flood { kind, from: frame.port, vlan, tag: frame.tag, payload: frame.payload })
 }
 
 /// The frame leaves by `port`, unless the port's configuration forbids it.
-#[inline]
-fn to_one(
-    members: &Members,
-    from: &Member,
-    port: PortNumber,
-    frame: &Arrival,
-    vlan: Option<Vid>,
-) -> Result<ForwardedFrame, DropReason> {
-    let to = members.get(port).ok_or(DropReason::BridgeNoPort)?;
+#[inline(always)]
+fn to_one(members: &Members, from: &Member, port: PortNumber, frame: &Arrival, vlan: Option<Vid>) -> Decision {
+    let Some(to) = members.get(port) else { return Decision::Drop(DropReason::BridgeNoPort) };
     if port == frame.port && !from.config.hairpin {
-        return Err(DropReason::BridgeSamePort);
+        return Decision::Drop(DropReason::BridgeSamePort);
     }
     if to.state != PortState::Forwarding {
-        return Err(DropReason::BridgePortBlocked);
+        return Decision::Drop(DropReason::BridgePortBlocked);
     }
     if from.config.isolated && to.config.isolated {
-        return Err(DropReason::BridgeIsolated);
+        return Decision::Drop(DropReason::BridgeIsolated);
     }
     let vlan = members.vlan(vlan);
     if vlan.is_some_and(|(_, vlan)| !vlan.members.contains(port)) {
-        return Err(DropReason::VlanEgress);
+        return Decision::Drop(DropReason::VlanEgress);
     }
     if frame.payload > to.config.mtu {
-        return Err(DropReason::FrameTooLong);
+        return Decision::Drop(DropReason::FrameTooLong);
     }
-    Ok(ForwardedFrame { port, tag: Members::action(vlan, frame.tag, port) })
+    Decision::Forward(ForwardedFrame { port, tag: Members::action(vlan, frame.tag, port) })
 }
 
 /// Counts a learned address; for a table that learns only after the decision.

@@ -22,7 +22,7 @@ use bridge::{
 };
 use dev::{BitSet, Capabilities, Device, Notify, RxQueue, TxQueue};
 use observe::{Counters, DropReason, Time};
-use pktbuf::PktBuf;
+use pktbuf::{Checksum, PktBuf};
 use sync::{Atomic, CachePadded, Lock, LockClass, LockKind, Ordering, Platform};
 
 use crate::charge;
@@ -171,9 +171,19 @@ impl<P: Platform> BridgePort<P> {
         Ok((Arc::new(port), rx, given))
     }
 
-    /// Prepares the frame for this port; `None`: there is no buffer for it, which is counted.
+    /// Prepares the frame for this port; `None`: there is no buffer for it, which is counted. Nearly always there is nothing to
+    /// prepare.
     #[inline]
     pub(crate) fn prepare(&self, frame: PktBuf, tag: TagAction, counters: &Counters) -> Option<PktBuf> {
+        let is_complete = || self.capabilities.tx_checksum || !matches!(frame.meta().checksum, Checksum::Partial { .. });
+        if tag == TagAction::Keep && is_complete() {
+            return Some(frame);
+        }
+        self.rewrite(frame, tag, counters)
+    }
+
+    #[inline(never)]
+    fn rewrite(&self, frame: PktBuf, tag: TagAction, counters: &Counters) -> Option<PktBuf> {
         let Some(mut frame) = retag(frame, tag) else {
             counters.count_drop(DropReason::NoBuffer);
             return None;

@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use bridge::{Decision, ForwardedFrame, LearnedSource};
+use bridge::{Decision, Flood, ForwardedFrame, LearnedSource};
 use dev::TxQueue;
 use observe::{Counters, DropReason, Time};
 use pktbuf::PktBuf;
@@ -101,7 +101,7 @@ impl<P: Platform> Rcu<P> {
 
     /// Transmits a frame of the control plane.
     pub(crate) fn transmit_now(&mut self, seat: &mut WorkerSeat<P>, port: &Arc<BridgePort<P>>, frame: PktBuf) {
-        self.enqueue(port.number.index(), frame);
+        let _ = self.enqueue(port.number.index(), frame);
         let (worker, counters) = (seat.number, &seat.shared.seats[seat.number].counters);
         self.transmit_to(port, Transmitter { worker, lane: worker }, counters);
     }
@@ -128,18 +128,7 @@ impl<P: Platform> Rcu<P> {
             }
             match decision {
                 Decision::Forward(to) => self.leave_by(list, to, frame, counters),
-                Decision::Flood(flood) => {
-                    let mut frame = Some(frame);
-                    let mut egress = flood.egress(&list.members, counters).peekable();
-                    while let Some(to) = egress.next() {
-                        let more = egress.peek().is_some();
-                        let copy = if more { frame.as_ref().and_then(PktBuf::duplicate) } else { frame.take() };
-                        match copy {
-                            Some(copy) => self.leave_by(list, to, copy, counters),
-                            None => counters.count_drop(DropReason::NoBuffer),
-                        }
-                    }
-                }
+                Decision::Flood(flood) => self.flood(list, flood, frame, counters),
                 Decision::Bpdu => self.mail.push(frame),
                 Decision::Drop(reason) => counters.count_drop(reason),
             }
@@ -158,26 +147,47 @@ impl<P: Platform> Rcu<P> {
         }
     }
 
+    /// One copy for each port; the last gets the frame itself.
+    #[inline(never)]
+    fn flood(&mut self, list: &MemberList<P>, flood: Flood, frame: PktBuf, counters: &Counters) {
+        let mut frame = Some(frame);
+        let mut egress = flood.egress(&list.members, counters).peekable();
+        while let Some(to) = egress.next() {
+            let copy = if egress.peek().is_some() { frame.as_ref().and_then(PktBuf::duplicate) } else { frame.take() };
+            match copy {
+                Some(copy) => self.leave_by(list, to, copy, counters),
+                None => counters.count_drop(DropReason::NoBuffer),
+            }
+        }
+    }
+
     /// The frame is sent at the end of the batch.
-    #[inline]
+    #[inline(always)]
     fn leave_by(&mut self, list: &MemberList<P>, to: ForwardedFrame, frame: PktBuf, counters: &Counters) {
         let Some(port) = list.ports.get(to.port.index()).and_then(Option::as_ref) else {
             return counters.count_drop(DropReason::InterfaceDown);
         };
         let Some(frame) = port.prepare(frame, to.tag, counters) else { return };
         let at = to.port.index();
-        self.enqueue(at, frame);
-        if self.outgoing[at].len() == 1 {
+        if self.enqueue(at, frame) == 1 {
             self.busy.push(at);
         }
     }
 
-    #[inline]
-    fn enqueue(&mut self, at: usize, frame: PktBuf) {
+    /// Returns how many frames wait for that port now.
+    #[inline(always)]
+    fn enqueue(&mut self, at: usize, frame: PktBuf) -> usize {
         if self.outgoing.len() <= at {
-            self.outgoing.resize_with(at + 1, VecDeque::new);
+            self.make_room(at);
         }
-        self.outgoing[at].push_back(frame);
+        let outgoing = &mut self.outgoing[at];
+        outgoing.push_back(frame);
+        outgoing.len()
+    }
+
+    #[cold]
+    fn make_room(&mut self, at: usize) {
+        self.outgoing.resize_with(at + 1, VecDeque::new);
     }
 
     /// Transmits the frames that wait for a port; those for which the device has no room are dropped and counted.
