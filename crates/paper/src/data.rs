@@ -9,7 +9,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::claim::{Condition, Test};
-use crate::point::Place;
+use crate::point::{BYTES, CARDS, Place};
 
 /// The files, in the order in which they are listed.
 const FILES: [&str; 5] = [
@@ -60,7 +60,7 @@ pub struct Subject {
     pub simulated: Option<String>,
     /// The corresponding architecture on this host; [`LINUX`]: its kernel.
     pub host: Option<String>,
-    /// What runs; empty: bulk data is sent. Where a figure's loads are frame sizes, a word for the size is added
+    /// What runs; empty: bulk data is sent. Where a figure's loads are sizes or interfaces, a word for the load is added
     /// ([`Figure::workload`]).
     #[serde(default)]
     pub workload: String,
@@ -192,14 +192,24 @@ pub enum Axis {
     Processors,
     /// Bytes of a frame; a line for each subject, which states its processors.
     FrameBytes,
+    /// Bytes of payload in a packet, with the figure's `connections`; a line for each subject.
+    PacketBytes,
+    /// Interfaces of the simulated machine, with the figure's `connections`; a line for each subject.
+    Interfaces,
 }
 
 impl Axis {
+    /// Whether a figure with this axis has one number of connections.
+    pub fn has_connections(self) -> bool {
+        matches!(self, Axis::Processors | Axis::PacketBytes | Axis::Interfaces)
+    }
+
     /// What the loads of a figure are.
     pub fn loads(self) -> &'static str {
         match self {
             Axis::Processors => "processors",
-            Axis::FrameBytes => "bytes",
+            Axis::FrameBytes | Axis::PacketBytes => "bytes",
+            Axis::Interfaces => "interfaces",
             Axis::Connections | Axis::Groups => "connections",
         }
     }
@@ -220,7 +230,7 @@ pub struct Figure {
     /// Its horizontal axis.
     #[serde(default)]
     pub axis: Axis,
-    /// Connections, where loads are processors.
+    /// Connections, where loads are something else ([`Axis::has_connections`]).
     #[serde(default)]
     pub connections: u32,
     /// Names of the subjects that it shows.
@@ -483,8 +493,8 @@ impl Figure {
         if kinds.into_iter().filter(|is| *is).count() != 1 {
             return wrong("a figure has a metric, or a sequence, or a sentence on what is missing".to_owned());
         }
-        if (self.axis == Axis::Processors) != (self.connections > 0) {
-            return wrong("a figure over processors has a number of connections, and no other".to_owned());
+        if self.axis.has_connections() != (self.connections > 0) {
+            return wrong("a figure over anything but connections and frames has a number of connections".to_owned());
         }
         if self.metric == Some(Metric::SpeedUp) && (self.axis != Axis::Processors || !self.loads.contains(&1)) {
             return wrong("a speed-up needs the throughput of one processor".to_owned());
@@ -555,15 +565,19 @@ impl Figure {
         match self.axis {
             Axis::Processors => (self.connections, load),
             Axis::FrameBytes => (0, subject.processors.unwrap_or(all)),
+            Axis::PacketBytes | Axis::Interfaces => (self.connections, subject.processors.unwrap_or(all)),
             Axis::Connections | Axis::Groups => (load, subject.processors.unwrap_or(all)),
         }
     }
 
     /// What a subject runs at a load.
     pub fn workload(&self, subject: &Subject, load: u32) -> String {
+        let own = &subject.workload;
         match self.axis {
-            Axis::FrameBytes => format!("{}+bytes={load}", subject.workload),
-            _ => subject.workload.clone(),
+            Axis::FrameBytes | Axis::PacketBytes => format!("{own}+{BYTES}{load}"),
+            Axis::Interfaces if own.is_empty() => format!("{CARDS}{load}"),
+            Axis::Interfaces => format!("{own}+{CARDS}{load}"),
+            Axis::Connections | Axis::Groups | Axis::Processors => own.clone(),
         }
     }
 
@@ -675,7 +689,7 @@ mod tests {
         let count =
             |ids: &[&str]| select(ids).unwrap().iter().map(|selected| selected.figures.len()).collect::<Vec<_>>();
         assert_eq!(count(&["willmann.fig2", "willmann.tab1"]), [2]);
-        assert_eq!(count(&["nahum", "willmann.fig2"]), [1, 13]);
+        assert_eq!(count(&["nahum", "willmann.fig2"]), [1, 14]);
         assert_eq!(count(&["all"]).len(), 5);
         let said = select(&["wilmann"]).unwrap_err().to_string();
         assert_eq!(

@@ -190,7 +190,8 @@ impl<'a> View<'a> {
     fn loads(&self) -> BTreeSet<u32> {
         let load = |point: &Point| match self.figure.axis {
             Axis::Processors => Some(point.cpus),
-            Axis::FrameBytes => point.frame_bytes(),
+            Axis::FrameBytes | Axis::PacketBytes => point.bytes(),
+            Axis::Interfaces => point.cards(),
             Axis::Connections | Axis::Groups => Some(point.connections),
         };
         self.samples.iter().filter_map(|sample| load(&sample.point)).collect()

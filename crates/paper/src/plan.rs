@@ -72,6 +72,7 @@ impl fmt::Display for LoadName {
         let noun = axis.loads();
         match axis {
             Axis::FrameBytes => write!(f, "frames of {number} {noun}"),
+            Axis::PacketBytes => write!(f, "packets of {number} {noun}"),
             _ if *number == 1 => write!(f, "1 {}", noun.trim_end_matches('s')),
             _ => write!(f, "{number} {noun}"),
         }
@@ -304,7 +305,8 @@ mod tests {
         assert_eq!(alone.simulated.len(), 4 * 6 * 3);
         assert!(alone.simulated.windows(2).all(|pair| pair[0].seed <= pair[1].seed));
         let more = plan(&["willmann"], Effort::QUICK);
-        assert_eq!(more.simulated.len(), (4 * 6 + 5 * 3) * 3);
+        // Figure 2; table 1 has five further numbers of groups; jumbo frames and offload; one, three and six interfaces.
+        assert_eq!(more.simulated.len(), (4 * 6 + 5 * 3 + 8 + 4 * 3) * 3);
         assert!(plan(&["willmann"], Effort::FULL).simulated.len() > 5 * more.simulated.len());
     }
 
@@ -325,6 +327,20 @@ mod tests {
         assert_eq!(loads.iter().map(|load| load.points.len()).collect::<Vec<_>>(), [12, 20, 9], "{loads:?}");
         let lengths = loads[0].points.iter().filter(|point| point.arch == "linux").map(Point::measured_ms);
         assert_eq!(lengths.collect::<Vec<_>>(), [250, 250, 9 * 250]);
+    }
+
+    /// Sizes of packets and interfaces are words of the workload, with all processors of the paper's machine.
+    #[test]
+    fn loads_that_are_words_of_the_workload_have_the_figures_connections() {
+        let points = |figure: &str| plan(&[figure], Effort { full: false, seeds: 1 }).simulated;
+        let sizes = points("nahum.sizes");
+        assert!(sizes.iter().all(|point| (point.connections, point.cpus) == (1, 8)), "{sizes:?}");
+        let udp = sizes.iter().filter(|point| point.workload.starts_with("packets-send+udp+bytes="));
+        assert_eq!(udp.map(|point| point.bytes().unwrap()).collect::<Vec<_>>(), [1024, 256, 4096], "in order of words");
+        let interfaces = points("willmann.interfaces");
+        assert!(interfaces.iter().all(|point| (point.connections, point.cpus) == (192, 4)), "{interfaces:?}");
+        assert_eq!(interfaces.iter().filter(|point| point.workload == "cards=3").count(), 4);
+        assert_eq!(interfaces.len(), 4 * 3);
     }
 
     /// All cells of a table and one step of interrupts. A host has those of as many processors as it has.

@@ -50,17 +50,43 @@ pub struct Point {
     /// On the host, the length of a measurement in milliseconds, or of a trial of a bridge; 0 on a simulated machine, which
     /// finds its steady state.
     pub slice_ms: u64,
-    /// What runs, by its name on the command line; empty: bulk data is sent. `longer=N`: the same for N times as long.
+    /// What runs, by its name on the command line; empty: bulk data is sent. That has words of its own: `longer=N` (for N times
+    /// as long), `mtu=N`, `offload` (the device cuts super-segments) and `cards=N` (cards of the simulated machine).
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub workload: String,
     /// The seed; on the host the round, in which all subjects of a load are measured in turn.
     pub seed: u64,
 }
 
+/// The word of a workload for the bytes of a frame or of a packet, before the number.
+pub(crate) const BYTES: &str = "bytes=";
+/// The same for the number of cards.
+pub(crate) const CARDS: &str = "cards=";
+
 impl Point {
     /// Bytes of a frame, where a bridge forwards frames of one size.
     pub fn frame_bytes(&self) -> Option<u32> {
-        self.word("bytes=")
+        self.bytes().filter(|_| self.connections == 0)
+    }
+
+    /// The same, or bytes of payload in a packet, where its workload says so.
+    pub fn bytes(&self) -> Option<u32> {
+        self.word(BYTES)
+    }
+
+    /// Cards of the simulated machine, where its workload says how many.
+    pub fn cards(&self) -> Option<u32> {
+        self.word(CARDS)
+    }
+
+    /// The largest IP packet on the wire, in bytes, where its workload says it.
+    pub fn mtu(&self) -> Option<u32> {
+        self.word("mtu=")
+    }
+
+    /// Whether the device cuts super-segments.
+    pub fn has_offload(&self) -> bool {
+        self.workload.split('+').any(|word| word == "offload")
     }
 
     /// Whether connections carry messages of the size that Schmidt and Suda measured, and not bulk data.
@@ -81,7 +107,7 @@ impl Point {
 
     /// Its load in words, the same for all subjects.
     pub fn load(&self) -> String {
-        match self.frame_bytes().filter(|_| self.connections == 0) {
+        match self.frame_bytes() {
             Some(bytes) => format!("frames of {bytes} bytes"),
             None => format!("{} connections", self.connections),
         }

@@ -23,6 +23,9 @@ use crate::point::{Point, Sample};
 /// The papers' kernel for one CPU, which is not an architecture of Heddle.
 const UNIPROCESSOR: &str = "uniprocessor";
 
+/// The longest super-segment that a card with segmentation offload takes, in bytes.
+const SEGMENTATION: u32 = 65_535;
+
 /// Measures it.
 ///
 /// # Errors
@@ -47,6 +50,9 @@ pub fn measure(point: &Point) -> Result<Sample, String> {
     };
     let mut sample = Sample::now(point.clone(), began.elapsed().as_secs_f64(), probe.finish());
     fill(&mut sample, &simulation, &measured);
+    if simulation.workload == Workload::Senders {
+        fill_cards(&mut sample, &simulation.preset);
+    }
     if matches!(simulation.workload, Workload::Messages { .. }) {
         fill_messages(&mut sample, &measured, &simulation.preset);
     }
@@ -59,9 +65,9 @@ pub fn measure(point: &Point) -> Result<Sample, String> {
 /// The simulation that a point describes.
 fn simulation(point: &Point) -> Result<Simulation, String> {
     let preset = Preset::named(&point.machine).map_err(|error| error.to_string())?;
-    let workload = match point.workload.as_str() {
-        "" => Workload::Senders,
-        name => name.parse()?,
+    let (preset, workload) = match card_words(point) {
+        Some(values) => (with_values(preset, &values)?, Workload::Senders),
+        None => (preset, point.workload.parse()?),
     };
     let arch = match (point.arch.as_str(), workload) {
         (UNIPROCESSOR, _) => None,
@@ -73,6 +79,23 @@ fn simulation(point: &Point) -> Result<Simulation, String> {
         Simulation { workload, ..Simulation::new(preset, arch, point.cpus as usize, point.connections as usize) };
     simulation.check()?;
     Ok(simulation)
+}
+
+/// The values of the machine that the words of a workload of bulk data change; `None`: the workload is another.
+fn card_words(point: &Point) -> Option<Vec<(&'static str, u32)>> {
+    let values = [
+        point.mtu().map(|bytes| ("card.mtu", bytes)),
+        point.cards().map(|cards| ("card.cards", cards)),
+        point.has_offload().then_some(("card.segmentation", SEGMENTATION)),
+    ];
+    let values: Vec<_> = values.into_iter().flatten().collect();
+    let words = point.workload.split('+').filter(|word| !word.is_empty()).count();
+    (words == values.len()).then_some(values)
+}
+
+fn with_values(preset: Preset, values: &[(&str, u32)]) -> Result<Preset, String> {
+    let with = |preset: Preset, (name, number): &(&str, u32)| preset.with(name, u64::from(*number));
+    values.iter().try_fold(preset, with).map_err(|error| error.to_string())
 }
 
 /// Runs a simulation; a panic is its error.
@@ -117,6 +140,17 @@ fn fill_bridge(sample: &mut Sample, trial: &BridgeTrial, found: &Throughput) {
         ("largest_share_of_a_queue", json!(shares)),
         ("trials", json!(found.trials)),
         ("trace", json!(format!("{:016x}", found.trial.trace))),
+    ] {
+        sample.parameters.insert(name.to_owned(), number);
+    }
+}
+
+/// The cards that carried bulk data.
+fn fill_cards(sample: &mut Sample, preset: &Preset) {
+    for (name, number) in [
+        ("cards", json!(preset.cards)),
+        ("mtu", json!(preset.card.mtu)),
+        ("segmentation_offload", json!(preset.card.segmentation.is_some())),
     ] {
         sample.parameters.insert(name.to_owned(), number);
     }

@@ -41,6 +41,32 @@ fn a_sample_has_what_its_figures_show() {
     }
 }
 
+/// Words of a workload of bulk data change the cards: one wire carries less than 1 Gb/s, and where the processor is the limit
+/// it sends more in jumbo frames and in super-segments.
+#[test]
+fn the_words_of_bulk_data_change_the_cards() {
+    let paper = &Paper::all()[0];
+    let megabits = |workload: &str| {
+        let point = Point { workload: workload.to_owned(), ..point(paper, "uniprocessor") };
+        let sample = simulated::measure(&point).unwrap();
+        let card = ["cards", "mtu", "segmentation_offload"].map(|name| sample.parameters[name].to_string());
+        (sample.values["throughput_mbps"], card.join(" "))
+    };
+    let (usual, cards) = megabits("");
+    assert_eq!(cards, "6 1500 false");
+    let (one, cards) = megabits("cards=1");
+    assert!(cards == "1 1500 false" && (900.0..950.0).contains(&one), "{cards}: {one}");
+    let (jumbo, cards) = megabits("mtu=9000");
+    assert!(cards == "6 9000 false" && jumbo > 1.2 * usual, "{cards}: {jumbo}, {usual}");
+    let (offload, cards) = megabits("offload");
+    assert!(cards == "6 1500 true" && offload > 1.2 * usual, "{cards}: {offload}, {usual}");
+    let (both, cards) = megabits("mtu=9000+cards=2");
+    assert!(cards == "2 9000 false" && both < 2000.0, "{cards}: {both}");
+    let unknown = Point { workload: "mtu=9000+bigger".to_owned(), ..point(paper, "uniprocessor") };
+    let refused = simulated::measure(&unknown).unwrap_err();
+    assert!(refused.starts_with("no workload is called `mtu=9000+bigger`"), "{refused}");
+}
+
 /// Every subject of Nahum et al., for a short time: on two processors, or what needs more of them waits for nothing.
 #[test]
 fn a_sample_of_packets_has_what_its_figures_show() {

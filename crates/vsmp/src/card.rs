@@ -66,6 +66,8 @@ pub struct CardConfig {
     /// Nanoseconds after which the client processes the frames that have arrived. Varies by an eighth to either side,
     /// by the machine's seed.
     pub client_delay: u64,
+    /// The largest IP packet on the wire, in bytes.
+    pub mtu: usize,
     /// Largest super-segment that the card cuts, in bytes; `None`: it cuts none.
     pub segmentation: Option<usize>,
 }
@@ -279,7 +281,7 @@ pub struct Card {
 
 impl Card {
     /// A card with a client at its other end. Called by a thread of a machine. Of `client.link`, the card decides queues,
-    /// offloads and rings.
+    /// offloads, rings and the MTU.
     pub fn new(name: &str, config: CardConfig, mut client: PeerConfig) -> Card {
         client.link = MemConfig {
             queues: config.queues,
@@ -287,6 +289,7 @@ impl Card {
             checksum_offload: true,
             coalescing: false,
             segmentation: config.segmentation,
+            mtu: config.mtu,
             ..client.link
         };
         let mut peer = Peer::<Vsmp>::new(client);

@@ -428,6 +428,12 @@ fn priorities(mut table: Table<'_>) -> Result<[u8; ThreadClass::ALL.len()], Pres
     Ok(priorities)
 }
 
+/// From the least that a host must take (RFC 791) to the largest packet.
+fn mtu(bytes: u64) -> Result<usize, PresetError> {
+    let fits = (576..=65_535).contains(&bytes);
+    fits.then_some(bytes as usize).ok_or_else(|| PresetError(format!("`card.mtu` is {bytes}, and not 576 to 65535 bytes")))
+}
+
 fn card(mut table: Table<'_>) -> Result<(usize, CardConfig), PresetError> {
     let cards = table.number("cards")? as usize;
     let card = CardConfig {
@@ -438,6 +444,7 @@ fn card(mut table: Table<'_>) -> Result<(usize, CardConfig), PresetError> {
         latency: table.number("latency")?,
         interrupt_gap: table.number("interrupt_gap")?,
         client_delay: table.number("client_delay")?,
+        mtu: mtu(table.number("mtu")?)?,
         segmentation: Some(table.number("segmentation")? as usize).filter(|bytes| *bytes > 0),
     };
     table.done()?;

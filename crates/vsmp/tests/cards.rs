@@ -28,6 +28,7 @@ fn config() -> CardConfig {
         latency: 10_000,
         interrupt_gap: GAP,
         client_delay: CLIENT,
+        mtu: 1500,
         segmentation: None,
     }
 }

@@ -41,8 +41,15 @@ fn caption(metric: Metric, axis: Axis, on: Place, elsewhere: bool) -> String {
             "Source: the test generator's and counter's numbers of frames, over wall time; means over the rounds."
         }
         (Place::Vsmp, _) => "Source: the account of the simulated machine, exact; means over the seeds.",
-        (Place::Host, Metric::Throughput) => {
+        (Place::Host, Metric::Throughput | Metric::SpeedUp) => {
             "Source: bytes that receivers read, over wall time; means over the rounds."
+        }
+        (Place::Host, Metric::VoluntarySwitches | Metric::InvoluntarySwitches) => {
+            "Source: the kernel's counts for all threads, those of both ends and of the application; means over the rounds."
+        }
+        (Place::Host, Metric::LockTime) => {
+            "Source: waits from a separate timed pass, and for each acquisition what a free lock takes on this host; means over \
+             the rounds."
         }
         (Place::Host, _) => "Source: exact counters of the stack; means over the rounds.",
     };
@@ -109,6 +116,8 @@ fn line_chart(findings: &FigureFindings<'_>, metric: Metric, on: Place) -> Optio
         Axis::Connections => "connections (logarithmic)",
         Axis::Processors => "processors (logarithmic)",
         Axis::FrameBytes => "bytes of a frame (logarithmic)",
+        Axis::PacketBytes => "bytes of payload in a packet (logarithmic)",
+        Axis::Interfaces => "interfaces (logarithmic)",
     };
     let title = title(findings, on);
     let svg = LineChart { x_label, y_label: metric.label(), lines }.render(&title)?;

@@ -47,6 +47,7 @@ pub fn card() -> CardConfig {
         latency: 5_000,
         interrupt_gap: 40_000,
         client_delay: 10_000,
+        mtu: 1500,
         segmentation: None,
     }
 }
