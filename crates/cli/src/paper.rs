@@ -286,14 +286,14 @@ fn end(outcome: &Outcome, args: &RunArgs) -> Result<(), Failure> {
     }
     if outcome.stopped {
         return Err(Failure::failed(format!(
-            "stopped: {} new samples are kept in {}; the same command continues from there",
-            outcome.measured,
-            args.report.display()
+            "stopped: {} keeps what is new, samples: {}; the same command continues from there",
+            args.report.display(),
+            outcome.measured
         )));
     }
     if !outcome.failed.is_empty() {
         return Err(Failure::failed(format!(
-            "{} points failed (above); the same command tries them again",
+            "points that failed, above: {}; the same command tries them again",
             outcome.failed.len()
         )));
     }

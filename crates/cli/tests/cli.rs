@@ -255,7 +255,7 @@ fn a_job_array_is_written_run_in_any_order_and_collected() {
         (status.code(), std::fs::read_to_string(at(&format!("jobs/log/{number}.txt"))).expect("a log"))
     };
     let (code, log) = task("3");
-    assert!(code == Some(0) && log.ends_with(", seed 1: measured, 1 samples\n"), "{log}");
+    assert!(code == Some(0) && log.ends_with(", seed 1: measured, samples: 1\n"), "{log}");
     let (code, log) = task("3");
     assert!(
         code == Some(0) && log.lines().count() == 2 && log.ends_with(", seed 1: the result is there already\n"),
@@ -272,7 +272,7 @@ fn a_job_array_is_written_run_in_any_order_and_collected() {
     assert_eq!(code, Some(1), "{collected}");
     for expected in [
         "1 of 3 tasks have a result in jobs.",
-        "1 samples are new in book; 0 were there.",
+        "Samples in book: 1 new, 0 from before.",
         "jobs/results/1.json: it is damaged or half-written",
         "the next run of task 1 replaces it",
         "Pages: book/index.html",
@@ -283,7 +283,7 @@ fn a_job_array_is_written_run_in_any_order_and_collected() {
     }
     assert!([task("1"), task("2")].iter().all(|(code, _)| *code == Some(0)));
     let (code, collected) = said("collect jobs --report book");
-    assert!(code == Some(0) && collected.contains("2 samples are new in book; 1 were there."), "{collected}");
+    assert!(code == Some(0) && collected.contains("Samples in book: 2 new, 1 from before."), "{collected}");
     assert_eq!(std::fs::read_to_string(at("book/points.jsonl")).expect("the store").lines().count(), 3);
     // A run of the same takes what was collected.
     let (code, run) = said("run netbsd.interrupts --on vsmp --seeds 1 --report book");

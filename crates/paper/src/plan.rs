@@ -270,7 +270,8 @@ impl HostLoad {
 
     /// Seconds of some rounds: slices with a warm-up, and opening.
     fn seconds(&self, rounds: u64) -> f64 {
-        let passes = |point: &Point| if point.has_messages() { 2.0 } else { point.frame_bytes().map_or(1.0, |_| TRIALS) };
+        let passes =
+            |point: &Point| if point.has_messages() { 2.0 } else { point.frame_bytes().map_or(1.0, |_| TRIALS) };
         let slice = |point: &Point| point.measured_ms() as f64 / 1e3 * passes(point);
         let slices: f64 = self.points.iter().map(slice).sum();
         let opening = self.points.len() as f64 * (0.2 + 2e-4 * f64::from(self.connections()));

@@ -175,7 +175,8 @@ impl<P: Platform> BridgePort<P> {
     /// prepare.
     #[inline]
     pub(crate) fn prepare(&self, frame: PktBuf, tag: TagAction, counters: &Counters) -> Option<PktBuf> {
-        let is_complete = || self.capabilities.tx_checksum || !matches!(frame.meta().checksum, Checksum::Partial { .. });
+        let is_complete =
+            || self.capabilities.tx_checksum || !matches!(frame.meta().checksum, Checksum::Partial { .. });
         if tag == TagAction::Keep && is_complete() {
             return Some(frame);
         }

@@ -428,10 +428,11 @@ fn priorities(mut table: Table<'_>) -> Result<[u8; ThreadClass::ALL.len()], Pres
     Ok(priorities)
 }
 
-/// From the least that a host must take (RFC 791) to the largest packet.
+/// From the least that IPv6 asks of a link (RFC 8200 section 5) to the largest packet.
 fn mtu(bytes: u64) -> Result<usize, PresetError> {
-    let fits = (576..=65_535).contains(&bytes);
-    fits.then_some(bytes as usize).ok_or_else(|| PresetError(format!("`card.mtu` is {bytes}, and not 576 to 65535 bytes")))
+    let fits = (1280..=65_535).contains(&bytes);
+    fits.then_some(bytes as usize)
+        .ok_or_else(|| PresetError(format!("`card.mtu` is {bytes}, and not 1280 to 65535 bytes")))
 }
 
 fn card(mut table: Table<'_>) -> Result<(usize, CardConfig), PresetError> {

@@ -122,7 +122,7 @@ fn one_value_of_a_machine_is_changed() {
     assert_eq!(preset.with("card.mtu", 9000).expect("jumbo frames").card.mtu, 9000);
     assert_eq!(
         preset.with("card.mtu", 100).expect_err("no room for a packet").to_string(),
-        "`card.mtu` is 100, and not 576 to 65535 bytes"
+        "`card.mtu` is 100, and not 1280 to 65535 bytes"
     );
     assert!(preset.with("machine.cache_ways", 0).expect_err("a cache without ways").to_string().contains("ways"));
 }

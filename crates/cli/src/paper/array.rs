@@ -120,7 +120,7 @@ pub fn task(args: &TaskArgs) -> Result<(), Failure> {
     }
     match task::run(&array, number, &in_a_process, &stop).map_err(Failure::failed)? {
         Ended::There => println!("task {number}, {work}: the result is there already"),
-        Ended::Measured(samples) => println!("task {number}, {work}: measured, {samples} samples"),
+        Ended::Measured(samples) => println!("task {number}, {work}: measured, samples: {samples}"),
         Ended::Stopped => {
             return Err(Failure::failed(format!("task {number}, {work}: stopped by a signal, without a result")));
         }
@@ -146,9 +146,9 @@ pub fn collect(args: &CollectArgs) -> Result<(), Failure> {
 }
 
 fn say_folded(folded: &Folded, report: &str) {
-    println!("{} samples are new in {report}; {} were there.", folded.added, folded.known);
+    println!("Samples in {report}: {} new, {} from before.", folded.added, folded.known);
     for (commit, count) in &folded.others {
-        println!("{count} samples are of commit {commit}: they are kept in {report}, and not on its pages.");
+        println!("Samples of commit {commit}: {count}, kept in {report} and not on its pages.");
     }
     for point in &folded.differing {
         println!(

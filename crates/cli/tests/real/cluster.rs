@@ -90,7 +90,7 @@ fn logs(directory: &str) -> Vec<(String, usize)> {
     let entries = fs::read_dir(format!("{directory}/jobs here/log")).expect("logs");
     let one = |entry: fs::DirEntry| {
         let text = fs::read_to_string(entry.path()).expect("a log");
-        (entry.file_name().into_string().expect("a name"), text.matches(": measured, 1 samples").count())
+        (entry.file_name().into_string().expect("a name"), text.matches(": measured, samples: 1").count())
     };
     let mut logs: Vec<(String, usize)> = entries.map(|entry| one(entry.expect("a log"))).collect();
     logs.sort();

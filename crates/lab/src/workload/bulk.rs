@@ -86,3 +86,27 @@ impl Work for Bulk {
         result
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Not those of earlier slices as well.
+    #[test]
+    fn the_bytes_of_connections_are_those_of_the_slice() {
+        let params = Params { connections: 3, threads: 1, ..Params::new("up".parse().unwrap()) };
+        let mut world = World::new(&params).unwrap();
+        let mut bulk = Bulk::new(&mut world, &params, 0);
+        world.clock.go_on();
+        let mut delivered = 0;
+        // The first slice opens the connections, however busy the machine is.
+        while delivered < 3 {
+            let mut sample = Sample::default();
+            bulk.run(Instant::now() + Duration::from_millis(10), &mut sample).unwrap();
+            assert_eq!(sample.by_connection.iter().sum::<u64>(), sample.bytes, "{sample:?}");
+            delivered += usize::from(world.is_open() && sample.bytes > 0);
+        }
+    }
+}

@@ -268,7 +268,10 @@ fn more_rounds_of_a_load_are_a_further_task() {
         Work::Host(load) => (load.load, load.first, load.last),
         Work::Simulated(_) => panic!("{}", task.work),
     };
-    assert_eq!(array.tasks.iter().map(rounds).collect::<Vec<_>>(), [(6, 1, 2), (192, 1, 2), (6, 3, 5)].map(|(load, first, last)| (named("willmann", load), first, last)));
+    assert_eq!(
+        array.tasks.iter().map(rounds).collect::<Vec<_>>(),
+        [(6, 1, 2), (192, 1, 2), (6, 3, 5)].map(|(load, first, last)| (named("willmann", load), first, last))
+    );
 }
 
 /// Bridges of this host for real: a task has all subjects, in the rounds that it was planned for.
