@@ -1,6 +1,7 @@
 //! Invariants of every architecture that a single thread can show: a stale timer has no effect (G8), and a receiver of
 //! an event may call back into the stack (G4: no lock is held, no thread waits for itself).
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use stack::socket::readiness::Watch;
 use stack::socket::{Readiness, TcpSocket};
 use stack::{Architecture, Stack};
 use sync::Real;
-use testbed::frames::{ISS, PEER, STACK, Segment, tcp_of};
+use testbed::frames::{Ends, ISS, PEER, STACK, Segment, neighbour_solicitation, tcp_of};
 use testbed::limit::{HANG, within};
 use testbed::node::{Node, NodeConfig, received, send};
 use wire::tcp::TcpFlags;
@@ -52,6 +53,63 @@ fn a_timer_that_was_overtaken_has_no_effect(arch: Architecture) {
     let names: Vec<Counter> = Counter::ALL.iter().copied().filter(|counter| counted.get(*counter) != 0).collect();
     assert_eq!(names, [Counter::TimersFired], "nothing is counted but that the entry fired");
     assert_eq!(node.stack.stats().timers, 0, "nothing is armed");
+}
+
+/// The timer of a SYN is cancelled when the SYN is acknowledged. Connections that are opened together would otherwise
+/// leave entries that all fire a second later and find nothing due.
+#[every_arch]
+fn an_open_that_is_answered_leaves_no_timer(arch: Architecture) {
+    for ends in Ends::BOTH_FAMILIES {
+        let mut node = Node::<Real>::with_known_peer(NodeConfig::new(arch));
+        node.exchange(&neighbour_solicitation());
+        let socket =
+            node.stack.connect(None, SocketAddr::new(ends.src, PORT), &Default::default()).expect("a free port");
+        let sent = node.settle();
+        let (syn, _) = sent.iter().find_map(|frame| tcp_of(frame)).expect("a SYN");
+        assert_eq!(node.stack.stats().timers, 1, "the SYN's");
+        let answer = Segment::ack((PORT, syn.src_port), ISS, syn.seq.0.wrapping_add(1)).and(TcpFlags::SYN);
+        assert_eq!(node.exchange(&answer.frame_over(ends)).len(), 1, "the handshake is complete");
+        assert!(socket.ready.get().contains(Readiness::CONNECTED));
+        assert_eq!(node.stack.stats().timers, 0);
+        let sent = node.pass(Duration::from_secs(10), Duration::from_millis(10));
+        assert!(sent.iter().all(|frame| tcp_of(frame).is_none()));
+        assert_eq!(node.stack.stats().counters.get(Counter::TimersFired), 0);
+    }
+}
+
+/// A call that takes some of what there is leaves the socket ready; one that would block does not, until there is more.
+#[every_arch]
+fn a_socket_stays_ready_until_a_call_would_block(arch: Architecture) {
+    let mut config = NodeConfig::new(arch);
+    config.tcp.send_buffer.initial = 8 << 10;
+    config.tcp.send_buffer.max = 8 << 10;
+    let mut node = Node::<Real>::with_known_peer(config);
+    let (socket, next) = open(&mut node, 2000);
+    let is = |bit| socket.ready.get().contains(bit);
+    assert_eq!([is(Readiness::READABLE), is(Readiness::WRITABLE)], [false, true]);
+    for at in 0..3 {
+        node.exchange(&segment(2000, 1000 * at, next, &[7; 1000]).frame());
+    }
+    let receive = |node: &Node<Real>| received(node.call(&socket, Call::Receive(tcp::Receive { max: 1000 })));
+    for _ in 0..3 {
+        assert!(is(Readiness::READABLE));
+        assert_eq!(receive(&node), Some((vec![7; 1000], false)));
+    }
+    assert_eq!((receive(&node), is(Readiness::READABLE)), (None, false));
+    let accepted = |reply| match reply {
+        Reply::Sent(Ok(sent)) => (sent.accepted, sent.rest.is_empty()),
+        _ => panic!("the connection is gone"),
+    };
+    assert_eq!(accepted(node.call(&socket, send(&[1; 1000]))), (1000, true));
+    assert!(is(Readiness::WRITABLE), "there is room");
+    let (_, all) = accepted(node.call(&socket, send(&[1; 100_000])));
+    assert_eq!((all, is(Readiness::WRITABLE)), (false, false));
+    let mut sent = node.settle();
+    while let Some((header, data)) = sent.iter().filter_map(|frame| tcp_of(frame)).next_back() {
+        let end = header.seq.0.wrapping_add(data.len() as u32);
+        sent = node.exchange(&segment(2000, 3000, end, b"").frame());
+    }
+    assert!(is(Readiness::WRITABLE), "there is room again");
 }
 
 /// A connection dies with a timer pending, and another takes its slot before that fires.
