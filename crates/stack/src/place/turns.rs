@@ -5,7 +5,11 @@
 //! a ready handler waits in one place, and one thread at a time has it. Generic over the handler, so that models run it
 //! with numbers.
 //!
-//! What may never happen: two threads have the handler; bits were left, no thread has it, and none was notified.
+//! A connection that is given up takes its handler along ([`HandlerTurns::condemn`]): from the thread that has it, at the
+//! end of its turn.
+//!
+//! What may never happen: two threads have the handler; bits were left, no thread has it, and none was notified; the
+//! connection was given up, and no thread got the handler for its last callback.
 
 use sync::{Lock, LockClass, LockKind, PlantedMistake, Platform};
 use tcp::Readiness;
@@ -17,12 +21,13 @@ struct Turn<H> {
     /// `None` while a thread has it, and after its last callback.
     handler: Option<H>,
     left: Readiness,
+    condemned: bool,
 }
 
 impl<H, P: Platform> HandlerTurns<H, P> {
     /// A handler without bits.
     pub fn new(handler: H) -> Self {
-        let turn = Turn { handler: Some(handler), left: Readiness::NONE };
+        let turn = Turn { handler: Some(handler), left: Readiness::NONE, condemned: false };
         HandlerTurns(Lock::new(LockKind::Blocking, LockClass::SocketBuffer, turn))
     }
 
@@ -41,16 +46,30 @@ impl<H, P: Platform> HandlerTurns<H, P> {
         Some((handler, std::mem::replace(&mut turn.left, Readiness::NONE)))
     }
 
-    /// Ends the calling thread's turn. True: bits were left meanwhile, and the handler is ready again.
-    pub fn put_back(&self, handler: H) -> bool {
+    /// The connection is given up: takes the handler for its last callback. `None`: a thread has it, which gets it from
+    /// [`HandlerTurns::put_back`]; or it has ended.
+    pub fn condemn(&self) -> Option<H> {
         let mut turn = self.0.lock();
+        turn.condemned = true;
+        turn.handler.take()
+    }
+
+    /// Ends the calling thread's turn. True: bits were left meanwhile, and the handler is ready again.
+    ///
+    /// # Errors
+    /// The connection was given up meanwhile: the handler, for its last callback.
+    pub fn put_back(&self, handler: H) -> Result<bool, H> {
+        let mut turn = self.0.lock();
+        if turn.condemned {
+            return Err(handler);
+        }
         let ready = !turn.left.is_empty();
         if P::makes(PlantedMistake::ReturnInTwoSteps) {
             drop(turn);
             turn = self.0.lock();
         }
         turn.handler = Some(handler);
-        ready
+        Ok(ready)
     }
 }
 
@@ -69,11 +88,21 @@ mod tests {
         assert_eq!([turns.leave(read), turns.leave(write)], [true, false], "it is ready already");
         assert_eq!(turns.take(), Some((7, read | write)));
         assert_eq!((turns.leave(read), turns.take()), (false, None), "a thread has it");
-        assert!(turns.put_back(7), "something was left meanwhile");
+        assert_eq!(turns.put_back(7), Ok(true), "something was left meanwhile");
         assert!(!turns.leave(read), "that thread was told");
         assert_eq!(turns.take(), Some((7, read)));
-        assert!(!turns.put_back(7));
+        assert_eq!(turns.put_back(7), Ok(false));
         assert!(turns.leave(write));
+    }
+
+    #[test]
+    fn a_connection_that_is_given_up_takes_its_handler_along() {
+        let turns = HandlerTurns::<u32, Real>::new(7);
+        assert_eq!((turns.condemn(), turns.condemn(), turns.take()), (Some(7), None, None));
+        let turns = HandlerTurns::<u32, Real>::new(7);
+        assert!(turns.take().is_some());
+        assert_eq!((turns.condemn(), turns.leave(Readiness::READABLE)), (None, false), "a thread has it");
+        assert_eq!((turns.put_back(7), turns.take()), (Err(7), None));
     }
 
     #[test]

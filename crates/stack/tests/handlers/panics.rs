@@ -1,13 +1,18 @@
 //! A panic in a handler ends its connection with a reset, and is counted; others go on. Also in a stack that its user
 //! polls, which passes its own panics on.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use every_arch::every_arch;
 use observe::Counter;
 use stack::{Architecture, FaultScope};
-use testbed::frames::Ends;
-use testbed::panicking::mute;
+use sync::Real;
+use testbed::frames::{self, Ends};
+use testbed::node::{Node, NodeConfig};
+use testbed::panicking::{MARK, PanickingDevice, mute};
 use wire::tcp::TcpFlags;
 
 use super::scene::{Log, Peer, Seen, data_of, node, seen, serve};
@@ -46,6 +51,46 @@ fn a_panic_resets_its_connection_and_no_other(arch: Architecture) {
         let scope = failures.iter().map(|failure| failure.scope.clone()).collect::<Vec<_>>();
         assert!(matches!(&scope[..], [FaultScope::Handler(tuple)] if tuple.remote_port == 2000), "{failures:?}");
         assert_eq!(data_of(&other.say(&mut node, TcpFlags::PSH, b"again")), b"again");
+    }
+}
+
+/// A panic of the stack itself, in a device that is given a segment: the handler of that connection is told that it is
+/// closed, as its last callback, and is dropped; others go on.
+#[every_arch]
+fn a_panic_of_the_stack_is_the_last_that_a_handler_is_told(arch: Architecture) {
+    mute();
+    for ends in Ends::BOTH_FAMILIES {
+        let mut switch = None;
+        let terms = NodeConfig { contain: true, ..NodeConfig::new(arch) };
+        let mut node = Node::<Real>::with_device(terms, |near| {
+            let (device, plant) = PanickingDevice::new(near);
+            switch = Some(plant);
+            Box::new(device)
+        });
+        let switch = switch.expect("the device is wrapped");
+        node.exchange(&frames::arp_request());
+        node.exchange(&frames::neighbour_solicitation());
+        let (log, life) = (Log::default(), Arc::new(()));
+        let owned = life.clone();
+        let _listener = serve(&node, &log, move |conn, seen| {
+            let _owned = &owned;
+            if let Seen::Data(data) = seen {
+                let _ = conn.send(data);
+            }
+        });
+        let (mut one, _) = Peer::connect(&mut node, ends, 2000);
+        let (mut other, _) = Peer::connect(&mut node, ends, 2001);
+        seen(&log);
+        let handlers = Arc::strong_count(&life);
+        switch.transmit.store(1, Ordering::Relaxed);
+        // Where the event is a segment, who polls gets the panic, after the connection has ended.
+        let _ = catch_unwind(AssertUnwindSafe(|| one.say(&mut node, TcpFlags::PSH, MARK)));
+        node.settle();
+        let expected = [Seen::Data(MARK.to_vec()), Seen::Closed(Err(tcp::Error::Aborted))];
+        assert_eq!(seen(&log), expected.map(|seen| (2000, seen)), "{arch}");
+        assert_eq!(Arc::strong_count(&life), handlers - 1, "its handler is dropped");
+        assert_eq!(data_of(&other.say(&mut node, TcpFlags::PSH, b"echo")), b"echo");
+        assert_eq!(node.stack.stats().connections, 1);
     }
 }
 

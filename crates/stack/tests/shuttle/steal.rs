@@ -41,7 +41,7 @@ impl<P: Platform> Scene<P> {
         assert!(!left.is_empty(), "a ready connection has something for its handler");
         self.seen.store(self.arrived.load(Ordering::Relaxed), Ordering::Relaxed);
         self.busy.store(false, Ordering::Release);
-        if self.handler.put_back(handler) {
+        if self.handler.put_back(handler) == Ok(true) {
             self.queues.add(HOME, ());
         }
     }

@@ -66,11 +66,14 @@ impl<P: Platform, R: ConnectionRef<P>> Locked<P, R> {
     fn take_turn(&self, connection: &R, now: Time, deferred: &mut DeferredEffects<P>) -> bool {
         let Some(turns) = connection.handler.get() else { return false };
         let Some((mut handler, bits)) = turns.take() else { return false };
-        if self.run_once(connection, &mut handler, bits, now, deferred) {
-            return turns.put_back(handler);
+        if !self.run_once(connection, &mut handler, bits, now, deferred) {
+            deferred.dispose(handler);
+            return false;
         }
-        deferred.dispose(handler);
-        false
+        turns.put_back(handler).unwrap_or_else(|handler| {
+            self.condemned(connection, handler, now, deferred);
+            false
+        })
     }
 
     /// False: the handler is over.
@@ -108,9 +111,19 @@ impl<P: Platform, R: ConnectionRef<P>> Locked<P, R> {
         now: Time,
         deferred: &mut DeferredEffects<P>,
     ) {
-        if let Some(handler) = take(connection) {
-            condemn(handler, (&self.shared, &connection.flow, self.counters.here()), now, deferred);
+        if let Some(handler) = connection.handler.get().and_then(|turns| turns.condemn()) {
+            self.condemned(connection, handler, now, deferred);
         }
+    }
+
+    fn condemned(
+        &self,
+        connection: &LockedConnection<P>,
+        handler: Box<HandlerState<P>>,
+        now: Time,
+        deferred: &mut DeferredEffects<P>,
+    ) {
+        condemn(handler, (&self.shared, &connection.flow, self.counters.here()), now, deferred);
     }
 }
 
