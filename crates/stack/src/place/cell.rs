@@ -93,20 +93,14 @@ impl<P: Platform> Cell<P> {
         self.directory.half_open.len()
     }
 
-    /// When [`Upkeep::timers`](crate::connections::Upkeep::timers) next has something to do.
-    pub fn next_deadline(&self) -> Option<Time> {
-        let half_open = self.directory.half_open.cached_deadline();
-        let half_open = (half_open != u64::MAX).then(|| Time::from_nanos(half_open));
-        [self.wheel.next_deadline(), half_open].into_iter().flatten().min()
-    }
-
     /// Whether the connection in `slot` has a handler.
     #[inline(always)]
     pub fn is_handled(&mut self, slot: u32) -> bool {
         self.directory.connections.at(slot).is_some_and(|connection| connection.socket.ready.is_handled())
     }
 
-    /// The same in nanoseconds; `u64::MAX` when nothing is armed. Two loads.
+    /// When [`Upkeep::timers`](crate::connections::Upkeep::timers) next has something to do, in nanoseconds; `u64::MAX`
+    /// when nothing is armed. Two loads.
     #[inline]
     pub fn deadline_nanos(&self) -> u64 {
         self.wheel.cached_deadline().min(self.directory.half_open.cached_deadline())
