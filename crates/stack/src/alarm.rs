@@ -289,6 +289,7 @@ mod tests {
     fn who_has_ended_neither_looks_nor_is_woken() {
         let (alarms, bells) = two();
         alarms.leave(0);
+        assert_eq!([0, 1].map(|thread| alarms.has_ended(thread)), [true, false]);
         sleep(&alarms, 1, Time::MAX);
         alarms.due(100);
         assert_eq!(rung(&bells), [0, 1]);

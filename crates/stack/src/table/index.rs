@@ -349,6 +349,9 @@ mod tests {
         let (hash, largest) = (0xff00_0001, (1 << 24) - 2);
         recent.note(hash, largest);
         assert_eq!(recent.get(hash)[0], Some(largest));
+        let other = 0x1200_0001;
+        recent.note(other, largest + 1);
+        assert_eq!(recent.get(other)[0], None, "an empty place may look like this slot");
         for slot in [1 << 24, u32::MAX - 1] {
             recent.note(hash, slot);
             assert!(!recent.get(hash).contains(&Some(slot)) && !recent.get(hash).contains(&Some(slot % (1 << 24))));
@@ -440,6 +443,7 @@ mod tests {
         let Tuples { index, entries } = &mut tuples;
         index.trim(|slot| entries[slot as usize].map(|(_, hash)| hash));
         assert!(index.footprint() < full / 10, "{} of {full} bytes", index.footprint());
+        assert!(index.slots.capacity() >= 2 * 300, "as many again have room");
         assert!((0..300).all(|n| tuples.find(n) == Ok(slots[n as usize])));
         assert!((300..20_000).all(|n| tuples.find(n).is_err()));
         let again = tuples.insert(300);
