@@ -58,6 +58,11 @@ impl Scene {
         (half_open, waiting, self.listener.early())
     }
 
+    /// Bytes in the stack's account.
+    fn memory(&self) -> u64 {
+        self.node.stack.shared().control().memory()
+    }
+
     fn state(&self, socket: &TcpSocket<Real>) -> Option<State> {
         match self.node.call(socket, Call::Status(tcp::Status)) {
             Reply::Status(report) => Some(report.state),
@@ -88,6 +93,7 @@ fn an_early_connection_is_accepted_before_its_handshake_ends_and_only_once(arch:
             (port, ack)
         });
         assert_eq!(scene.held(), (0, 3, 3));
+        assert!(scene.memory() >= 3 * REQUEST.len() as u64, "{} bytes wait for the user", scene.memory());
         assert!(scene.listener.ready.get().contains(Readiness::ACCEPTABLE));
         let sockets: Vec<_> = std::iter::from_fn(|| scene.listener.accept()).collect();
         assert_eq!((sockets.len(), scene.held()), (3, (0, 0, 3)), "each holds a place until its handshake ends");
@@ -95,6 +101,7 @@ fn an_early_connection_is_accepted_before_its_handshake_ends_and_only_once(arch:
             assert_eq!(scene.state(socket), Some(State::SynReceived));
             assert_eq!(scene.request(socket), Some((REQUEST.to_vec(), false)));
         }
+        assert_eq!(scene.memory(), 0, "all is read");
         // The last first.
         for (left, (port, ack)) in peers.into_iter().enumerate().rev() {
             assert!(scene.peer(port, ack, TcpFlags::NONE).is_empty());
