@@ -2,6 +2,7 @@
 //! whichever cells the two are.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use every_arch::every_arch;
@@ -55,6 +56,35 @@ fn a_message_goes_round_all_connections(arch: Architecture) {
             let first = if port == 2000 { "done" } else { "pass on" };
             assert_eq!(messages, [Seen::Message(first), Seen::Message("and another")], "{port}");
         }
+    }
+}
+
+/// Two handlers that answer each other's messages for long: however many, one is delivered after the other, and not within
+/// its delivery, for which no thread's stack would suffice.
+#[every_arch]
+fn a_long_exchange_of_messages_takes_no_stack(arch: Architecture) {
+    const MESSAGES: usize = 30_000;
+    for ends in Ends::BOTH_FAMILIES {
+        let (mut node, log) = (node(arch), Log::default());
+        let (names, left) = (Names::default(), Arc::new(AtomicUsize::new(MESSAGES)));
+        let (known, counts) = (names.clone(), left.clone());
+        let _listener = serve(&node, &log, move |conn, seen| {
+            let port = conn.peer_addr().port();
+            let known = || known.lock().expect("no handler panics");
+            let goes_on = || counts.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
+            match seen {
+                Seen::Open => drop(known().insert(port, conn.name())),
+                Seen::Data(_) | Seen::Message(_) if goes_on() => {
+                    let other = known()[&(4001 - port)].clone();
+                    conn.post(&other, Box::new("again"));
+                }
+                _ => {}
+            }
+        });
+        let [mut one, _] = [2000, 2001].map(|port| Peer::connect(&mut node, ends, port).0);
+        seen(&log);
+        one.say(&mut node, TcpFlags::PSH, b"begin");
+        assert_eq!((left.load(Relaxed), seen(&log).len()), (0, MESSAGES + 1), "{arch}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! The order of callbacks: `open`, data in the order of the stream, `end`, `closed` once and last; `writable` after a full
 //! buffer; timers.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use every_arch::every_arch;
@@ -194,5 +195,44 @@ fn an_active_open_is_told_of_its_outcome(arch: Architecture) {
             assert_eq!(data, if refused { &b""[..] } else { b"hello" });
             assert_eq!(name.is_closed(), refused);
         }
+    }
+}
+
+/// Something that a handler owns: notes when it is dropped, and whether a lock is held then.
+struct Owned(Arc<Mutex<Vec<bool>>>);
+
+impl Clone for Owned {
+    fn clone(&self) -> Self {
+        Owned(self.0.clone())
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        let free = std::panic::catch_unwind(|| sync::lock_order::assert_none_held::<sync::Real>("a handler ends"));
+        self.0.lock().expect("no test panics with it").push(free.is_err());
+    }
+}
+
+/// A handler may own anything, also what calls the stack when it is dropped: that happens where no lock is held.
+#[every_arch]
+fn a_handler_that_is_over_is_dropped_where_no_lock_is_held(arch: Architecture) {
+    for ends in Ends::BOTH_FAMILIES {
+        let (mut node, log) = (node(arch), Log::default());
+        let dropped = Arc::new(Mutex::new(Vec::new()));
+        let owned = Owned(dropped.clone());
+        let _listener = serve(&node, &log, move |conn, seen| {
+            let _owned = &owned;
+            if *seen == Seen::End {
+                conn.close();
+            }
+        });
+        let (mut peer, _) = Peer::connect(&mut node, ends, 2000);
+        let before = std::mem::take(&mut *dropped.lock().expect("no test panics with it"));
+        peer.say(&mut node, TcpFlags::FIN, b"");
+        peer.say(&mut node, TcpFlags::NONE, b"");
+        assert!(seen(&log).contains(&(2000, Seen::Closed(Ok(())))));
+        let held = dropped.lock().expect("no test panics with it").clone();
+        assert_eq!((held, before), (vec![false], vec![]), "{arch}");
     }
 }
