@@ -9,6 +9,8 @@ use std::time::Duration;
 use every_arch::every_arch;
 use observe::Counter;
 use stack::call::{Call, Reply};
+use stack::place::connection::Connections;
+use stack::place::locked::LockedConnection;
 use stack::socket::readiness::Watch;
 use stack::socket::{Readiness, TcpSocket};
 use stack::{Architecture, Stack};
@@ -110,6 +112,25 @@ fn a_socket_stays_ready_until_a_call_would_block(arch: Architecture) {
         sent = node.exchange(&segment(2000, 3000, end, b"").frame());
     }
     assert!(is(Readiness::WRITABLE), "there is room again");
+}
+
+/// The bytes that statistics give for a connection are those of its entry in the slab, of its socket, and of what is kept
+/// beside the entry where it has locks of its own.
+#[every_arch]
+fn a_connection_counts_with_the_memory_that_it_takes(arch: Architecture) {
+    let mut node = Node::<Real>::with_known_peer(NodeConfig::new(arch));
+    let sockets = [2000, 2001, 2002].map(|peer| open(&mut node, peer).0);
+    let mut bytes = Vec::new();
+    for socket in &sockets {
+        bytes.push(node.stack.stats().bytes);
+        node.call(socket, Call::Abort(tcp::Abort));
+        node.settle();
+    }
+    let has_locks = ["msgp", "msgp-pool", "netisr", "softint", "backlog", "steal"].contains(&arch.family());
+    // With the two counts of an `Arc`.
+    let beside = if has_locks { size_of::<LockedConnection<Real>>() + 2 * size_of::<usize>() } else { 0 };
+    let each = Connections::<Real>::ENTRY + size_of::<TcpSocket<Real>>() + beside;
+    assert_eq!([bytes[0] - bytes[1], bytes[1] - bytes[2]], [each; 2], "{arch}");
 }
 
 /// A connection dies with a timer pending, and another takes its slot before that fires.
