@@ -1,6 +1,7 @@
 //! Connections in TIME-WAIT without a user: where a cell keeps them they take about 64 bytes, and under every
 //! architecture they answer, are counted, give way, end and move as connections do.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use every_arch::every_arch;
@@ -222,4 +223,32 @@ fn the_name_of_a_closed_connection_finds_nothing(arch: Architecture) {
     assert!(matches!(node.call(&socket, Call::Close(tcp::Close)), Reply::Done));
     assert!(matches!(node.call(&socket, Call::TakeError(tcp::TakeError)), Reply::Gone), "{arch}");
     assert_eq!(census(&node), (1, 1));
+}
+
+/// RFC 6191: where timestamps tell old segments from new ones, an active open takes over a tuple that waits, once
+/// nothing has been heard of it for a second, with a sequence number beyond the last.
+#[every_arch]
+fn an_active_open_takes_over_a_tuple_that_waits(arch: Architecture) {
+    for ends in Ends::BOTH_FAMILIES {
+        let mut terms = NodeConfig::new(arch);
+        terms.tcp.reuse_time_wait = 1;
+        let mut node = Node::<Real>::new(terms);
+        announce(&mut node);
+        let listener = node.listen(PORT, 8);
+        let peer = close_first(&mut node, &listener, ends, FIRST);
+        node.stack.unlisten(&listener);
+        node.settle();
+        let (local, remote) = (SocketAddr::new(ends.dst, PORT), SocketAddr::new(ends.src, FIRST));
+        let connect = |node: &Node<Real>| node.stack.connect(Some(local), remote, &Default::default());
+        assert!(connect(&node).is_err(), "{arch}: its peer was heard a moment ago");
+        node.clock.advance(Duration::from_secs(2));
+        node.settle();
+        let socket = connect(&node).expect("the tuple is taken over");
+        let sent = node.settle();
+        let (syn, _) = sent.iter().find_map(|frame| tcp_of(frame)).expect("a SYN");
+        assert_eq!((syn.flags.contains(TcpFlags::SYN), syn.seq.0), (true, peer.expects.wrapping_add(65_535 + 2)));
+        assert_eq!(census(&node), (1, 0));
+        assert_eq!(node.stack.stats().counters.get(Counter::TimeWaitReused), 1);
+        drop(socket);
+    }
 }
