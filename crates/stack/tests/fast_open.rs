@@ -1,6 +1,7 @@
 //! Connections that a SYN with data opens at once (RFC 7413), as a listener and its user see them: they are accepted
 //! early and once, hold their places until the handshake ends, and leave nothing behind however it ends.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use stack::socket::{ListenerShared, Readiness, TcpSocket};
 use sync::Real;
 use tcp::State;
 use tcp::config::FastOpenMode;
-use testbed::frames::{self, Ends, ISS, Segment, tcp_of};
+use testbed::frames::{self, Ends, ISS, Segment, TcpOptions, tcp_of};
 use testbed::node::{Node, NodeConfig, received};
 use wire::tcp::TcpFlags;
 
@@ -160,5 +161,31 @@ fn an_early_connection_that_its_user_aborts_holds_no_place(arch: Architecture) {
         assert_eq!((scene.held(), scene.node.stack.stats().connections), ((0, 0, 1), 1));
         scene.leaves_nothing(&sockets[0]);
         assert_eq!(scene.held(), (0, 0, 0));
+    }
+}
+
+/// The cookie that a server gives with its SYN-ACK is for later opens.
+#[every_arch]
+fn a_cookie_is_learnt_from_the_answer_to_an_open(arch: Architecture) {
+    let mode = FastOpenMode(FastOpenMode::CLIENT);
+    for ends in Ends::BOTH_FAMILIES {
+        let mut terms = NodeConfig::new(arch);
+        terms.tcp.fast_open = mode;
+        let mut node = Node::<Real>::with_known_peer(terms);
+        node.exchange(&frames::neighbour_solicitation());
+        let room = |node: &Node<Real>| {
+            let now = node.clock.now();
+            node.stack.shared().destinations.offer(ends.src, 1460, mode, now).max_data
+        };
+        let to = SocketAddr::new(ends.src, PORT);
+        let socket = node.stack.connect_with(None, to, &Default::default(), REQUEST).expect("a route");
+        let sent = node.settle();
+        let (syn, data) = sent.iter().find_map(|frame| tcp_of(frame)).expect("a SYN");
+        assert_eq!((data.len(), room(&node)), (0, 0), "no cookie is known yet");
+        let answer = Segment::ack((PORT, syn.src_port), ISS, syn.seq.0.wrapping_add(1)).and(TcpFlags::SYN);
+        let cookie = TcpOptions::new(&[34, 10, 1, 2, 3, 4, 5, 6, 7, 8]);
+        node.exchange(&answer.options(cookie).frame_over(ends));
+        assert!(socket.ready.get().contains(Readiness::CONNECTED));
+        assert!(usize::from(room(&node)) >= REQUEST.len(), "the next SYN may carry data");
     }
 }
