@@ -37,7 +37,11 @@ struct Scene {
 
 impl Scene {
     fn new(arch: Architecture, ends: Ends) -> Scene {
-        let mut node = Node::<Real>::with_known_peer(NodeConfig::new(arch));
+        Scene::of(NodeConfig::new(arch), ends)
+    }
+
+    fn of(terms: NodeConfig, ends: Ends) -> Scene {
+        let mut node = Node::<Real>::with_known_peer(terms);
         node.exchange(&frames::neighbour_solicitation());
         let bell = Arc::new(Bell::default());
         node.stack.shared().links().alarms().add_wakers(0, std::iter::once(bell.clone() as Arc<dyn Wake>));
@@ -77,6 +81,18 @@ fn data_that_is_sent_wakes_who_would_sleep_beyond_its_timer(arch: Architecture) 
                 scene.wakes(until, |node| assert!(matches!(node.call(&socket, send(b"text")), Reply::Sent(Ok(_)))));
             assert_eq!(found, woken, "{arch}: it sleeps for {sleeps:?}");
         }
+    }
+}
+
+/// Protocol threads run the timers of their connections themselves.
+#[every_arch(only(connp_t, connp_t_spsc, conn_thread_2, layer))]
+fn data_that_is_sent_wakes_no_receive_thread_for_a_protocol_threads_timer(arch: Architecture) {
+    for ends in Ends::BOTH_FAMILIES {
+        let mut scene = Scene::of(NodeConfig { own_threads: true, ..NodeConfig::new(arch) }, ends);
+        let socket = scene.connection();
+        let sends = |node: &Node<Real>| assert!(matches!(node.call(&socket, send(b"text")), Reply::Sent(Ok(_))));
+        assert!(!scene.wakes(Time::MAX, sends), "{arch}");
+        assert_eq!(scene.node.stack.stats().timers, 1, "it is armed");
     }
 }
 
