@@ -328,6 +328,28 @@ mod tests {
         alarms.due_at(7, 0);
     }
 
+    /// Also if it is to sleep until a time that stands for being awake or having ended.
+    #[test]
+    fn a_thread_sleeps_until_it_wakes_and_each_nap_is_counted() {
+        let (alarms, bells) = two();
+        let is = |thread| (alarms.sleeps(thread), alarms.naps(thread));
+        assert_eq!([0, 1].map(is), [(false, 0); 2]);
+        alarms.call_sleeper();
+        assert_eq!(rung(&bells), [0, 0], "nobody sleeps");
+        for (nap, until) in [(1, Time::from_nanos(AWAKE)), (2, Time::MAX)] {
+            sleep(&alarms, 1, until);
+            assert_eq!([0, 1].map(is), [(false, 0), (true, nap)]);
+            alarms.call_sleeper();
+            assert_eq!(rung(&bells), [0, nap as usize]);
+            alarms.unpark(1);
+            assert_eq!(is(1), (false, nap));
+        }
+        alarms.leave(1);
+        assert_eq!(is(1), (false, 2));
+        alarms.wake_all();
+        assert_eq!(rung(&bells), [1, 3]);
+    }
+
     /// Work is announced after the time was computed and before it is published.
     #[test]
     fn what_is_made_due_meanwhile_is_seen_before_the_sleep() {
