@@ -96,7 +96,8 @@ impl<T, P: Platform> DerefMut for OwnerGuard<'_, T, P> {
 }
 
 impl<T, P: Platform> ThreadOwned<T, P> {
-    /// A cell without an owner.
+    /// A cell without an owner. Inline, so that a large value is made in its place.
+    #[inline(always)]
     pub fn new(value: T) -> Self {
         Self { owner: P::AtomicUsize::new(NO_THREAD), busy: Cell::new(false), value: P::Cell::new(value) }
     }

@@ -39,7 +39,7 @@ use super::mailbox::Mailbox;
 use super::polled::PolledCell;
 use super::select::ThreadConfig;
 use crate::place::{Cell, Contents};
-use crate::shared::Shared;
+use crate::shared::{Shared, boxed};
 use crate::socket::HandlersRun;
 use decisions::DecisionLog;
 use group::FlowGroup;
@@ -103,9 +103,10 @@ pub fn new<P: Platform>(
     let loads = Loads::new((threads, groups), lengths.period, shared.clock().now());
     let book = Book { loads, log: DecisionLog::default() };
     let book = Arc::new(Lock::new(LockKind::Blocking, LockClass::Decisions, book));
-    Arc::new(Cells::new(shared, groups, false, contents, |index| {
+    Arc::new(Cells::of_boxes(shared, groups, false, contents, |index| {
         let group = FlowGroup::new(shared.clone(), index, lengths, book.clone());
         let mailbox = Mailbox::list(shared.lock_kind_between_threads());
-        PolledCell::new(group, Cell::new(shared, &slab, Writers::Many), mailbox)
+        let cell = boxed(|| Cell::new(shared, &slab, Writers::Many));
+        boxed(move || PolledCell::new(group, *cell, mailbox))
     }))
 }

@@ -268,13 +268,24 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
         contents: Box<Contents<P>>,
         make: impl Fn(usize) -> E,
     ) -> Self {
+        // A cell is some kilobytes.
+        Cells::of_boxes(shared, count, own_threads, contents, |index| boxed(|| make(index)))
+    }
+
+    /// The same, where `make` makes large parts of a cell one after another, each by [`boxed`], so that the place of one on the
+    /// thread's stack is free when the next is made.
+    pub(super) fn of_boxes(
+        shared: &Arc<Shared<P>>,
+        count: usize,
+        own_threads: bool,
+        contents: Box<Contents<P>>,
+        make: impl Fn(usize) -> Box<E>,
+    ) -> Self {
         let own_threads = own_threads && !E::THREAD.is_empty();
         shared.links().alarms().timers_are_run_elsewhere(own_threads && E::RUNS_TIMERS);
         let mut cells = Vec::with_capacity(count.max(1));
         for index in 0..count.max(1) {
-            // A cell is some kilobytes.
-            let cell = boxed(|| make(index));
-            append(&mut cells, cell);
+            append(&mut cells, make(index));
         }
         let inner = Arc::new_cyclic(|inner: &Weak<CellsInner<P, E>>| {
             let hub = Hub { shared: shared.clone(), own_threads, cells: inner.clone() };

@@ -117,12 +117,6 @@ struct LightweightThread<P: Platform> {
     core: Arc<LwktCore<P>>,
 }
 
-/// The cell of a core. Not inlined: moves of it take stack only here, where nothing is built below them ([`boxed`]).
-#[inline(never)]
-fn polled<P: Platform>(shared: &Arc<Shared<P>>, cell: Box<Cell<P>>, index: usize) -> Box<PolledCell<P, CoreDomain<P>>> {
-    Box::new(PolledCell::new(CoreDomain::new(shared, index), *cell, Mailbox::ring()))
-}
-
 /// A core for each receive thread.
 pub(super) fn new<P: Platform>(
     shared: &Arc<Shared<P>>,
@@ -130,13 +124,13 @@ pub(super) fn new<P: Platform>(
     contents: Box<Contents<P>>,
 ) -> Arc<dyn RunningArchitecture<P>> {
     let (slab, cores) = (contents.slab.clone(), shared.links().alarms().threads());
-    Arc::new(Cells::new(shared, cores, false, contents, |index| {
+    Arc::new(Cells::of_boxes(shared, cores, false, contents, |index| {
         let cell = boxed(|| Cell::new(shared, &slab, Writers::One));
-        let polled = polled(shared, cell, index);
+        let polled = boxed(move || PolledCell::new(CoreDomain::new(shared, index), *cell, Mailbox::ring()));
         let queue = LwktQueue { messages: VecDeque::new(), caller: None, now: Time::from_nanos(0), timers: false };
         let (queue, works) = (ThreadOwned::new(queue), P::AtomicBool::new(false));
         let core = Arc::new(LwktCore { polled, queue, works, async_wildcard });
-        LightweightThread { protocol: ThreadOwned::new(None), core }
+        Box::new(LightweightThread { protocol: ThreadOwned::new(None), core })
     }))
 }
 

@@ -135,7 +135,8 @@ pub struct PolledCell<P: Platform, D: Domain<P>> {
 }
 
 impl<P: Platform, D: Domain<P>> PolledCell<P, D> {
-    /// A cell without an owner.
+    /// A cell without an owner. Inline, so that `cell`, some kilobytes, is not copied once more on the stack.
+    #[inline(always)]
     pub fn new(domain: D, cell: Cell<P>, mailbox: Mailbox<P>) -> Self {
         PolledCell {
             domain,

@@ -25,7 +25,7 @@ use super::mailbox::Mailbox;
 use super::polled::{Domain, PolledCell};
 use super::select::ThreadConfig;
 use crate::place::{Cell, Contents};
-use crate::shared::Shared;
+use crate::shared::{Shared, boxed};
 use crate::socket::HandlersRun;
 
 /// The declaration of this architecture.
@@ -85,8 +85,9 @@ pub fn new<P: Platform>(
     contents: Box<Contents<P>>,
 ) -> Arc<dyn RunningArchitecture<P>> {
     let (slab, cores) = (contents.slab.clone(), shared.links().alarms().threads());
-    Arc::new(Cells::new(shared, cores, false, contents, |index| {
-        PolledCell::new(CoreDomain::new(shared, index), Cell::new(shared, &slab, Writers::One), Mailbox::ring())
+    Arc::new(Cells::of_boxes(shared, cores, false, contents, |index| {
+        let cell = boxed(|| Cell::new(shared, &slab, Writers::One));
+        boxed(move || PolledCell::new(CoreDomain::new(shared, index), *cell, Mailbox::ring()))
     }))
 }
 

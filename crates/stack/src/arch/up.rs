@@ -15,7 +15,7 @@ use super::mailbox::Mailbox;
 use super::polled::{Domain, PolledCell};
 use super::select::ThreadConfig;
 use crate::place::{Cell, Contents};
-use crate::shared::Shared;
+use crate::shared::{Shared, boxed};
 use crate::socket::HandlersRun;
 
 /// The declaration of this architecture.
@@ -64,9 +64,10 @@ pub fn new<P: Platform>(
     contents: Box<Contents<P>>,
 ) -> Arc<dyn RunningArchitecture<P>> {
     let slab = contents.slab.clone();
-    Arc::new(Cells::new(shared, 1, false, contents, |_| {
+    Arc::new(Cells::of_boxes(shared, 1, false, contents, |_| {
         let mailbox = Mailbox::list(shared.lock_kind_between_threads());
-        PolledCell::new(WholeStack(shared.clone()), Cell::new(shared, &slab, Writers::One), mailbox)
+        let cell = boxed(|| Cell::new(shared, &slab, Writers::One));
+        boxed(move || PolledCell::new(WholeStack(shared.clone()), *cell, mailbox))
     }))
 }
 
