@@ -36,8 +36,11 @@ fn a_sample_has_what_its_figures_show() {
                 sample.values.get(&value).unwrap_or_else(|| panic!("{}: no {value} of {}", figure.id, subject.name));
             assert!(number.is_finite() && *number >= 0.0, "{value} of {}: {number}", subject.name);
         }
-        // The wires carry 5.7 Gb/s of payload.
-        assert!((500.0..5_700.0).contains(&sample.values["throughput_mbps"]), "{sample:?}");
+        // Six wires carry 5696 Mb/s in segments of 1460 bytes, frames of 1538. A client processes what has arrived up to 68
+        // microseconds later, so that what arrived in these before the measured time may be in it.
+        let measured_s = sample.parameters["measured_s"].as_f64().unwrap();
+        let most = 6.0 * 1000.0 * 1460.0 / 1538.0 * (1.0 + 68e-6 / measured_s);
+        assert!((500.0..most).contains(&sample.values["throughput_mbps"]), "{most}: {sample:?}");
     }
 }
 
