@@ -21,7 +21,7 @@ const PORT: u16 = 80;
 /// Bytes of a request, and of its answer.
 const SIZE: usize = 8;
 /// Virtual nanoseconds during which the peer sends requests.
-const SPAN: u64 = 20_000_000;
+const SPAN: u64 = 60_000_000;
 
 type Flag = Arc<<Vsmp as Platform>::AtomicBool>;
 
