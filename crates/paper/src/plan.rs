@@ -54,7 +54,7 @@ pub struct HostLoad {
 /// A load of a paper, on any host: how much, of what the axis of its figures has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LoadName {
-    /// [`Axis::Connections`] for figures over groups as well, whose loads are connections.
+    /// [`Axis::Connections`] for figures over groups as well: their loads are connections.
     axis: Axis,
     number: u32,
 }

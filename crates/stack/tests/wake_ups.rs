@@ -28,7 +28,7 @@ impl Wake for Bell {
     }
 }
 
-/// A stack whose receive thread sleeps while the test makes calls.
+/// A stack with a receive thread that sleeps while the test makes calls.
 struct Scene {
     node: Node<Real>,
     ends: Ends,
@@ -71,7 +71,7 @@ impl Scene {
 
 /// The retransmission timer of the data is due 200 ms later at the earliest.
 #[every_arch]
-fn data_that_is_sent_wakes_who_would_sleep_beyond_its_timer(arch: Architecture) {
+fn data_that_is_sent_wakes_a_thread_that_would_sleep_beyond_its_timer(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         for (sleeps, woken) in [(Duration::from_millis(1), false), (Duration::from_secs(3600), true)] {
             let mut scene = Scene::new(arch, ends);
@@ -98,7 +98,7 @@ fn data_that_is_sent_wakes_no_receive_thread_for_a_protocol_threads_timer(arch: 
 
 /// The link address of a neighbour is asked for again after a second.
 #[every_arch]
-fn a_question_for_a_neighbour_wakes_who_would_sleep_beyond_its_repetition(arch: Architecture) {
+fn a_question_for_a_neighbour_wakes_a_thread_that_would_sleep_beyond_its_repetition(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         let unknown: IpAddr =
             if ends.src.is_ipv4() { [10, 0, 0, 99].into() } else { "fd00::99".parse().expect("an address") };

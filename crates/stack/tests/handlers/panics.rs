@@ -83,7 +83,7 @@ fn a_panic_of_the_stack_is_the_last_that_a_handler_is_told(arch: Architecture) {
         seen(&log);
         let handlers = Arc::strong_count(&life);
         switch.transmit.store(1, Ordering::Relaxed);
-        // Where the event is a segment, who polls gets the panic, after the connection has ended.
+        // Where the event is a segment, the thread that polls gets the panic, after the connection has ended.
         let _ = catch_unwind(AssertUnwindSafe(|| one.say(&mut node, TcpFlags::PSH, MARK)));
         node.settle();
         let expected = [Seen::Data(MARK.to_vec()), Seen::Closed(Err(tcp::Error::Aborted))];
