@@ -10,7 +10,7 @@ use std::time::Duration;
 use lab::sampling::{LockCount, Slice};
 use lab::workload::{Bench, free_lock_ns};
 use serde_json::json;
-use vsmp::workload::messages::{MESSAGE, OF_THE_PAPER};
+use vsmp::workload::messages::of_the_paper;
 
 use crate::point::{Point, Sample};
 
@@ -30,8 +30,7 @@ pub(super) fn timed_pass(bench: &mut Bench, point: &Point) -> io::Result<LockTim
 
 /// Adds what `slice` says of switches, and `timed` of its locks. Nothing is added where no message was delivered.
 pub(super) fn fill(sample: &mut Sample, slice: &Slice, timed: &LockTimes) {
-    let messages = slice.bytes as f64 / MESSAGE as f64;
-    if messages == 0.0 {
+    if slice.bytes == 0 {
         return;
     }
     for (name, count) in [
@@ -39,7 +38,7 @@ pub(super) fn fill(sample: &mut Sample, slice: &Slice, timed: &LockTimes) {
         ("involuntary_switches", slice.switches.involuntary as f64),
         ("lock_ms", milliseconds(&slice.exact.locks, timed)),
     ] {
-        sample.values.insert(name.to_owned(), count * OF_THE_PAPER / messages);
+        sample.values.insert(name.to_owned(), of_the_paper(slice.bytes, count));
     }
     sample.parameters.insert("free_lock_ns".to_owned(), json!(timed.free_ns));
 }
@@ -59,6 +58,7 @@ mod tests {
     use lab::cpu::Switches;
     use lab::machine::Probe;
     use lab::sampling::Exact;
+    use vsmp::workload::messages::MESSAGE;
 
     use super::*;
     use crate::point::Place;

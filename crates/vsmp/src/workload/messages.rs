@@ -50,7 +50,7 @@ pub fn counts(connections: usize) -> (u64, u64) {
 }
 
 /// Messages for which the paper gives switches and times.
-pub const OF_THE_PAPER: f64 = 20_000.0;
+const OF_THE_PAPER: f64 = 20_000.0;
 /// Messages that a connection may have under way: 16 KB of receive buffer. Assumed: the paper does not say.
 const WINDOW: usize = 4;
 /// Structures in a message through the presentation layer.
@@ -237,18 +237,18 @@ fn measure(delivered: &Delivered, messages: u64, warm_up: Duration) -> Measured 
     }
 }
 
-/// A count of a run, for as many messages as the paper measured.
-pub fn of_the_paper(measured: &Measured, count: u64) -> f64 {
-    count as f64 * OF_THE_PAPER / (measured.bytes as f64 / MESSAGE as f64)
+/// A count of a run that delivered `bytes`, for as many messages as the paper measured.
+pub fn of_the_paper(bytes: u64, count: f64) -> f64 {
+    count * OF_THE_PAPER / (bytes as f64 / MESSAGE as f64)
 }
 
 /// Voluntary and involuntary switches of LWPs for as many messages as the paper measured. An LWP gives up its CPU when
 /// no thread can run there; that a thread sleeps while another can is no switch of an LWP. An involuntary one ends a
 /// slice, or makes way for a more important thread.
 pub fn switches(measured: &Measured) -> [f64; 2] {
-    let sum = |kinds: &[SwitchKind]| kinds.iter().map(|kind| measured.account.switch_kinds[*kind as usize]).sum();
+    let of_kind = |kind: &SwitchKind| measured.account.switch_kinds[*kind as usize];
     [&[SwitchKind::FromIdle][..], &[SwitchKind::Preempted, SwitchKind::SliceOver]]
-        .map(|kinds| of_the_paper(measured, sum(kinds)))
+        .map(|kinds| of_the_paper(measured.bytes, kinds.iter().map(of_kind).sum::<u64>() as f64))
 }
 
 /// Time to acquire and release locks, for as many messages as the paper measured, in milliseconds: the waiting after a
@@ -257,7 +257,7 @@ pub fn lock_milliseconds(measured: &Measured, preset: &Preset) -> f64 {
     let costs = preset.costs(Kernel::OfThePaper);
     let pair = 2 * costs.nanos(costs.read_modify_write);
     let nanos: u64 = measured.locks.iter().map(|lock| lock.wait_ns + lock.acquired * pair).sum();
-    of_the_paper(measured, nanos) / 1e6
+    of_the_paper(measured.bytes, nanos as f64) / 1e6
 }
 
 /// The application of a connection.
