@@ -180,8 +180,8 @@ impl TcpEvent for ReceiveInto<'_> {
 /// on about the receive side, is returned without a list: mostly a request, or an answer.
 #[derive(Debug)]
 pub struct ReceivePiece<'r> {
-    /// Where the data is put otherwise; it must be empty.
-    pub rest: &'r mut Received,
+    /// Where the data is put otherwise; it must be `None`, which costs nothing to make and to drop.
+    pub rest: &'r mut Option<Received>,
 }
 
 impl TcpEvent for ReceivePiece<'_> {
@@ -201,7 +201,7 @@ impl TcpEvent for ReceivePiece<'_> {
                 rw.open_usual_window();
                 return Ok((piece, rw.update_due().then(|| report(rw, ra))));
             }
-            Err(Receive { max: 1 }.take_held(rw, ra, self.rest))
+            Err(Receive { max: 1 }.take_held(rw, ra, self.rest.insert(Received::default())))
         });
         match taken {
             Ok((piece, update)) => {
@@ -212,7 +212,7 @@ impl TcpEvent for ReceivePiece<'_> {
                 Ok(Some(piece))
             }
             Err(taken) => {
-                out.memory -= i64::from(self.rest.memory);
+                out.memory -= self.rest.as_ref().map_or(0, |rest| i64::from(rest.memory));
                 taken.or_else(|unfinished| unfinished.run(pcb, out, now)).map(|()| None)
             }
         }

@@ -34,14 +34,32 @@ impl<P: Platform> Conn<'_, P> {
     /// [`tcp::Error::NotConnected`] before it is open and after it is over, or why it failed; [`tcp::Error::Shutdown`]
     /// after [`Conn::shutdown_write`]; [`tcp::Error::NoBuffer`].
     pub fn send(&mut self, data: &[u8]) -> Result<usize, tcp::Error> {
+        // Mostly an answer, in one piece.
+        if (1..=COPY).contains(&data.len()) { self.send_piece(data) } else { self.send_pieces(data) }
+    }
+
+    /// [`Conn::send`] of up to [`COPY`] bytes.
+    #[inline(always)]
+    fn send_piece(&mut self, piece: &[u8]) -> Result<usize, tcp::Error> {
+        let mut buffer = PktBuf::alloc_leaving(piece.len(), SPARE).ok_or(tcp::Error::NoBuffer)?;
+        let fits = buffer.extend_from_slice(piece);
+        debug_assert!(fits, "the buffer was asked for in this size");
+        let mut rest = Some(Chunk::Pooled(buffer));
+        let accepted = self.give(&mut rest)?;
+        if rest.is_none() {
+            // There is nothing to drop then, which would be a call.
+            std::mem::forget(rest);
+        }
+        Ok(accepted)
+    }
+
+    #[inline(never)]
+    fn send_pieces(&mut self, data: &[u8]) -> Result<usize, tcp::Error> {
         let mut taken = 0;
         for piece in data.chunks(COPY) {
-            let mut buffer = PktBuf::alloc_leaving(piece.len(), SPARE).ok_or(tcp::Error::NoBuffer)?;
-            let fits = buffer.extend_from_slice(piece);
-            debug_assert!(fits, "the buffer was asked for in this size");
-            let (accepted, rest) = self.send_chunk(Chunk::Pooled(buffer))?;
+            let accepted = self.send_piece(piece)?;
             taken += accepted;
-            if rest.is_some() {
+            if accepted < piece.len() {
                 break;
             }
         }
@@ -59,21 +77,24 @@ impl<P: Platform> Conn<'_, P> {
             let taken = self.send(&buffer)?;
             return Ok(rest_of(buffer, taken));
         }
-        match self.send_chunk(Chunk::Pooled(buffer))?.1 {
+        let mut chunk = Some(Chunk::Pooled(buffer));
+        self.give(&mut chunk)?;
+        match chunk {
             None => Ok(None),
             Some(Chunk::Pooled(rest)) => Ok(Some(rest)),
             Some(other) => PktBuf::from_slice(other.as_slice()).map(Some).ok_or(tcp::Error::NoBuffer),
         }
     }
 
-    fn send_chunk(&mut self, chunk: Chunk) -> Result<(usize, Option<Chunk>), tcp::Error> {
+    /// SEND of one chunk; what was not taken stays in it. Returns the number of bytes taken.
+    #[inline(always)]
+    fn give(&mut self, chunk: &mut Option<Chunk>) -> Result<usize, tcp::Error> {
         if !self.control.is_open() {
             return Err(tcp::Error::NotConnected);
         }
-        let mut rest = Some(chunk);
-        let accepted = self.held.send(&mut rest)?;
-        self.control.waits_for_room |= rest.is_some();
-        Ok((accepted, rest))
+        let accepted = self.held.send(chunk)?;
+        self.control.waits_for_room |= chunk.is_some();
+        Ok(accepted)
     }
 
     /// From now on the handler gets no data: it stays in the receive buffer, and the peer's window closes.

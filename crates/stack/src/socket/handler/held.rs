@@ -24,11 +24,11 @@ pub trait HeldConnection {
     /// As for [`tcp::SendChunk`].
     fn send(&mut self, chunk: &mut Option<Chunk>) -> Result<usize, tcp::Error>;
 
-    /// RECEIVE of one buffer: returned, or put into `rest`, which is empty.
+    /// RECEIVE of one buffer: returned, or put into `rest`, which is `None`.
     ///
     /// # Errors
     /// As for [`tcp::ReceivePiece`].
-    fn receive(&mut self, rest: &mut Received) -> Result<Option<PktBuf>, tcp::Error>;
+    fn receive(&mut self, rest: &mut Option<Received>) -> Result<Option<PktBuf>, tcp::Error>;
 
     /// No more data in one direction.
     ///
@@ -60,9 +60,9 @@ impl<T: RunsEvents> HeldConnection for T {
         self.run(tcp::SendChunk(chunk)).unwrap_or(Err(tcp::Error::NotConnected)).map(|taken| taken as usize)
     }
 
-    fn receive(&mut self, rest: &mut Received) -> Result<Option<PktBuf>, tcp::Error> {
+    fn receive(&mut self, rest: &mut Option<Received>) -> Result<Option<PktBuf>, tcp::Error> {
         let taken = self.run(tcp::ReceivePiece { rest: &mut *rest }).unwrap_or(Err(tcp::Error::NotConnected))?;
-        if taken.is_none() && !rest.check() {
+        if taken.is_none() && rest.as_mut().is_some_and(|rest| !rest.check()) {
             self.run(tcp::DamagedData);
             return Err(tcp::Error::Aborted);
         }

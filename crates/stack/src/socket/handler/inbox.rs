@@ -135,10 +135,13 @@ impl<P: Platform> HandlerRef<P> {
     }
 
     /// The oldest message. Called by the thread that runs the handler.
+    #[inline(always)]
     pub(super) fn take(&self) -> Option<HandlerMessage> {
-        if !self.inbox.filled.load(Ordering::Acquire) {
-            return None;
-        }
+        if self.inbox.filled.load(Ordering::Acquire) { self.take_first() } else { None }
+    }
+
+    #[inline(never)]
+    fn take_first(&self) -> Option<HandlerMessage> {
         let mut queue = self.inbox.queue.lock();
         let message = queue.messages.pop_front();
         self.inbox.filled.store(!queue.messages.is_empty(), Ordering::Release);

@@ -123,6 +123,7 @@ impl<P: Platform> HandlerState<P> {
     ///
     /// # Panics
     /// With the handler's panic.
+    #[inline(always)]
     pub(crate) fn run(&mut self, held: &mut dyn HeldConnection, mut bits: Readiness, posts: &mut Vec<Post<P>>) {
         let _within = within::enter::<P>();
         let HandlerState { handler, control } = self;
@@ -199,10 +200,11 @@ fn read<P: Platform>(handler: &mut dyn ConnectionHandler<P>, conn: &mut Conn<'_,
             conn.control.unread = true;
             return;
         }
-        let mut received = tcp::Received::default();
+        let mut received = None;
         match conn.held.receive(&mut received) {
             Ok(Some(data)) => return handler.data(conn, data),
             Ok(None) => {
+                let mut received = received.unwrap_or_default();
                 let (end, more) = (received.end, received.more);
                 if let Some(data) = received.data.pop() {
                     debug_assert!(received.data.is_empty(), "one buffer was asked for");
