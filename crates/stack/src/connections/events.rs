@@ -83,7 +83,10 @@ pub trait Events: Place {
     /// Performs the effects of an event.
     #[inline(always)]
     fn settle(&mut self, id: &Self::Id, effects: Effects, now: Time, deferred: &mut DeferredEffects<Self::Platform>) {
-        if let Some(deadline) = effects.deadline {
+        // A change that sets the wake-up anew does so below: an entry made here would only be taken out again.
+        if let Some(deadline) = effects.deadline
+            && !(Self::REARMS && effects.table.replaces_wake_up())
+        {
             let due = self.arm(id, deadline);
             self.call_for(due, deferred);
         }

@@ -171,6 +171,7 @@ impl<P: Platform> Place for Cell<P> {
     type Missing = VacantEntry;
     type Table = OwnedTable<P>;
     type Layout = ();
+    const REARMS: bool = true;
 
     #[inline(always)]
     fn shared(&self) -> &Arc<Shared<P>> {
@@ -248,7 +249,9 @@ impl<P: Platform> Place for Cell<P> {
         absent: VacantEntry,
     ) -> Option<(u32, Key)> {
         let NewConnection { flow, pcb, route, socket } = new;
-        let pcb = pcb.take()?;
+        if pcb.is_none() {
+            return None;
+        }
         let key = directory.connections.insert(absent, flow.hash, || Connection {
             hash: absent,
             timer: TimerPlace::UNARMED,
@@ -256,7 +259,8 @@ impl<P: Platform> Place for Cell<P> {
             socket,
             route,
             charge: account::Charge::default(),
-            pcb,
+            // Moved once, to where it stays.
+            pcb: pcb.take().expect("there is one"),
         });
         if let Some(Connection { charge, pcb, .. }) = directory.connections.at(key.slot) {
             site.shared.control().account().begin(site.account, charge, pcb, site.shared.control().tcp());

@@ -154,8 +154,9 @@ impl<P: Platform> OwnedTable<P> {
     /// Keeps the connection in `slot`, which is in TIME-WAIT and has no user, as `kept`: the slot is free. False: it
     /// must stay.
     pub(super) fn lay_down(&mut self, slot: u32, kept: TimeWait, now: Time) -> bool {
-        let (Some(key), Some(connection)) = (self.owner.key(slot), self.owner.get(slot)) else { return false };
-        let laid_down = self.waits.put(key, &connection.flow.tuple, connection.hash, kept, now);
+        let key = self.waits.out().and_then(|_| self.owner.key(slot));
+        let Some(connection) = self.owner.get(slot) else { return false };
+        let laid_down = self.waits.put(key, (&connection.flow.tuple, connection.hash), kept, now);
         if laid_down {
             self.free(slot);
         }

@@ -350,6 +350,7 @@ impl<'a, P: Platform, R: ConnectionRef<P>> Place for &'a Locked<P, R> {
     type Missing = ();
     type Table = SharedTable<P, R>;
     type Layout = ConnectionLocks;
+    const REARMS: bool = false;
     fn shared(&self) -> &Arc<Shared<P>> {
         &self.shared
     }

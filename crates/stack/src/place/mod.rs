@@ -169,6 +169,8 @@ pub trait Place: Sized {
     type Table;
     /// How a connection is laid out.
     type Layout: Copy;
+    /// Whether [`Place::rearm`] sets the wake-up. If so, an event that replaces it needs no [`Place::arm`] before.
+    const REARMS: bool;
 
     /// The stack.
     fn shared(&self) -> &Arc<Shared<Self::Platform>>;

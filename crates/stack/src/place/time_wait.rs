@@ -126,22 +126,37 @@ impl TimeWaits {
 
     /// When the first TIME-WAIT ends, that of a gap included.
     pub(super) fn deadline(&self) -> Option<Time> {
-        (self.first != self.end).then(|| self.at(self.first).kept.deadline(self.latest))
+        (!self.has_no_first()).then(|| self.at(self.first).kept.deadline(self.latest))
     }
 
-    /// Puts in the connection with `key`, whose tuple has this keyed hash. False: it must stay what it is.
-    pub(super) fn put(&mut self, key: Key, tuple: &FourTuple, hash: VacantEntry, kept: TimeWait, now: Time) -> bool {
+    /// Whether nothing waits, not even a gap: what is put in next ends first.
+    #[inline]
+    pub(super) fn has_no_first(&self) -> bool {
+        self.first == self.end
+    }
+
+    /// Puts in a connection whose tuple has this keyed hash; `key`: its key, if one is [`TimeWaits::out`]. False: it must
+    /// stay what it is.
+    pub(super) fn put(
+        &mut self,
+        key: Option<Key>,
+        (tuple, hash): (&FourTuple, VacantEntry),
+        kept: TimeWait,
+        now: Time,
+    ) -> bool {
         let deadline = kept.deadline(now);
         let Some(note) = self.local(tuple.local_addr) else { return false };
         let (remote, FourTuple { remote_port, local_port, .. }) = (mapped(tuple.remote_addr), *tuple);
         let entry = TimeWaitEntry { remote, remote_port, local_port, kept: kept.with_note(note) };
-        let gap = self.taken_out.take_if(|taken| taken.key == key).filter(|taken| taken.deadline == deadline);
+        let gap = self.taken_out.take_if(|taken| Some(taken.key) == key).filter(|taken| taken.deadline == deadline);
         let position = match gap {
-            Some(taken) if (self.first..self.end).contains(&taken.position) => taken.position,
-            _ if self.first != self.end && deadline < self.latest => return false,
+            Some(taken) if (self.first..self.end).contains(&taken.position) => {
+                *self.at_mut(taken.position) = entry;
+                taken.position
+            }
+            _ if !self.has_no_first() && deadline < self.latest => return false,
             _ => self.append(entry, deadline),
         };
-        *self.at_mut(position) = entry;
         self.locals[usize::from(note)].1 += 1;
         self.enter(position, hash);
         true
@@ -413,7 +428,7 @@ mod tests {
                 0..6 => {
                     if let hash_map::Entry::Vacant(absent) = model.entry(n) {
                         let kept = closed.kept(now);
-                        assert!(waits.put(key(n), &tuple(n), hash(&tuple(n)), kept, now));
+                        assert!(waits.put(Some(key(n)), (&tuple(n), hash(&tuple(n))), kept, now));
                         absent.insert(kept.deadline(now));
                     }
                 }
@@ -430,7 +445,10 @@ mod tests {
                         1 => kept,
                         _ => closed.kept(now),
                     };
-                    assert!(waits.put(key(n), &tuple(n), hash(&tuple(n)), again, now), "there is a place for it");
+                    assert!(
+                        waits.put(Some(key(n)), (&tuple(n), hash(&tuple(n))), again, now),
+                        "there is a place for it"
+                    );
                     assert_eq!(waits.out(), None);
                     model.insert(n, again.deadline(now));
                 }
@@ -460,7 +478,7 @@ mod tests {
     fn one_that_would_end_before_others_stays_out() {
         let (mut closed, mut waits) = (Closed::new(), TimeWaits::new(&secrets()));
         let (early, late) = (closed.kept(second(100)), closed.kept(second(200)));
-        let mut put = |n, kept| waits.put(key(n), &tuple(n), hash(&tuple(n)), kept, second(200));
+        let mut put = |n, kept| waits.put(Some(key(n)), (&tuple(n), hash(&tuple(n))), kept, second(200));
         assert_eq!((put(1, late), put(2, early), put(3, late)), (true, false, true));
         assert_eq!(waits.len(), 2);
     }
@@ -471,12 +489,12 @@ mod tests {
         let (mut closed, mut waits) = (Closed::new(), TimeWaits::new(&secrets()));
         let kept = closed.kept(second(100));
         let of = |n: u16| FourTuple { local_addr: [10, 1, (n >> 8) as u8, n as u8].into(), ..tuple(0) };
-        let mut put = |n: u16| waits.put(key(n.into()), &of(n), hash(&of(n)), kept, second(100));
+        let mut put = |n: u16| waits.put(Some(key(n.into())), (&of(n), hash(&of(n))), kept, second(100));
         assert!((0..255).all(&mut put));
         assert!(!put(300));
         assert!(waits.take(&of(300), hash(&of(300))).is_none());
         assert!(waits.take(&of(7), hash(&of(7))).is_some());
-        assert!(waits.put(key(300), &of(300), hash(&of(300)), kept, second(100)));
+        assert!(waits.put(Some(key(300)), (&of(300), hash(&of(300))), kept, second(100)));
         assert!(waits.take(&of(7), hash(&of(7))).is_none(), "its number is another address's now");
         assert!(waits.take(&of(300), hash(&of(300))).is_some());
     }
@@ -486,7 +504,7 @@ mod tests {
         assert_eq!(size_of::<TimeWaitEntry>(), 64);
         let (mut closed, mut waits) = (Closed::new(), TimeWaits::new(&secrets()));
         let kept = closed.kept(second(100));
-        (0..4000).for_each(|n| assert!(waits.put(key(n), &tuple(n), hash(&tuple(n)), kept, second(100))));
+        (0..4000).for_each(|n| assert!(waits.put(Some(key(n)), (&tuple(n), hash(&tuple(n))), kept, second(100))));
         assert!(waits.footprint() <= 4000 * (64 + 16), "{} bytes each", waits.footprint() / 4000);
         assert!((0..4000).all(|n| waits.take(&tuple(n), hash(&tuple(n))).is_some()));
     }

@@ -34,6 +34,7 @@ impl<P: Platform> Cell<P> {
         let charged = charge.memory != 0 || charge.standing != LimitClass::TimeWait;
         let referred = self.handlers.has(slot) || self.directory.early.contains_key(&slot);
         let kept = kept.filter(|_| !charged && !referred)?;
+        let ends_first = self.directory.connections.waits.has_no_first();
         if !self.directory.connections.lay_down(slot, kept, now) {
             return None;
         }
@@ -41,7 +42,8 @@ impl<P: Platform> Cell<P> {
         if !self.channels.is_unused() {
             self.channels.remove(slot);
         }
-        Some(self.await_first())
+        // Otherwise the wheel waits for the first already.
+        Some(if ends_first { self.await_first() } else { u64::MAX })
     }
 
     /// The same for connections of another cell, each with its deadline.

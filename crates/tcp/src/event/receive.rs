@@ -130,11 +130,9 @@ impl Receive {
         // A call that took nothing made no room, even if the buffer's limit has grown meanwhile.
         let empty = received.data.is_empty();
         let update = if empty && kept == 0 { None } else { window_update(rw, ra) };
-        if empty || update.is_some() {
-            Err(ReceiveRemainder { nothing: empty && !received.end, update, state: rw.state })
-        } else {
-            Ok(())
-        }
+        // The end of the stream alone is an answer.
+        let nothing = empty && !received.end;
+        if nothing || update.is_some() { Err(ReceiveRemainder { nothing, update, state: rw.state }) } else { Ok(()) }
     }
 }
 

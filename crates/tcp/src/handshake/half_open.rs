@@ -12,7 +12,8 @@ use wire::{FourTuple, SeqNumber};
 
 use crate::config::{Config, ListenParams};
 use crate::ecn::{self, EcnMode};
-use crate::event::{IcmpError, IcmpKind, Negotiation, SegmentArrives, TcpEvent};
+use crate::event::segment_arrives::arrives_beside_lane;
+use crate::event::{IcmpError, IcmpKind, Negotiation};
 use crate::isn::Isn;
 use crate::mss;
 use crate::outbox::Outbox;
@@ -297,7 +298,7 @@ impl HalfOpen {
         let pcb = self.revive(child, params, out.config, now);
         let quiet = Tick::long_before(now);
         pcb.header_in.challenged = if self.may_answer(now) { quiet } else { Tick::of(now) };
-        let _ = SegmentArrives(arrival).run(&mut pcb.parts(), out, now);
+        let _ = arrives_beside_lane(arrival, pcb, out, now);
         let (state, answered) = (pcb.header_in.state, pcb.header_in.challenged != quiet);
         let progress = match state {
             State::SynReceived => {

@@ -84,8 +84,34 @@ impl TcpEvent for SegmentArrives<'_> {
         {
             return Disposition::Done;
         }
-        general(self.0, pcb, out, now)
+        arrives_beside_lane(self.0, pcb, out, now)
     }
+}
+
+/// A segment that the lane does not take: the general code, unless one owner holds all parts of the connection, and the
+/// segment is a predicted one. Then the counts of the general code are made here.
+#[inline(never)]
+pub(crate) fn arrives_beside_lane<A: PcbAccess>(
+    arrival: &mut Option<Segment>,
+    pcb: &mut A,
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> Disposition {
+    let Some(segment) = &*arrival else { return Disposition::Done };
+    let predicted = pcb.all().is_some_and(|pcb| {
+        let predicted = transitions::changes_state(segment, pcb, out.config);
+        if predicted {
+            pcb.header_in.hear(now);
+        }
+        predicted
+    });
+    if !predicted {
+        return general(arrival, pcb, out, now);
+    }
+    out.count(Counter::SegmentsIn, 1);
+    out.count(Counter::SlowPathIn, 1);
+    pcb.whole(out, |parts, out| transitions::process(segment, parts, out, now));
+    Disposition::Done
 }
 
 /// The general code, which processes any segment. Not part of the lane's code: there it would only be in the way.

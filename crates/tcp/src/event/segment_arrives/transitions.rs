@@ -6,8 +6,9 @@
 //! at RCV.NXT, has ACK and perhaps FIN as its control bits, timestamps as its option and no data, and acknowledges
 //! something in flight or finds nothing in flight; no loss is being repaired, no segment waits out of order, and there is
 //! no ECN. Then each question of `otherwise.rs` has one answer, and [`arrives`] does in that order what remains. It holds
-//! no rule of its own: the steps are those of the other files. What may never happen: a difference to `otherwise.rs`;
-//! `tests/lane.rs` runs both on the same inputs.
+//! no rule of its own: the steps are those of the other files. Where one owner holds the connection, they are taken
+//! before the general code. What may never happen: a difference to `otherwise.rs`; `tests/lane.rs` runs both on the same
+//! inputs.
 
 use observe::{Counter, Time};
 use wire::tcp::{Header, TIMESTAMPED_LEN, TcpFlags};
@@ -18,7 +19,7 @@ use super::sequence;
 use crate::access::PcbMut;
 use crate::config::Config;
 use crate::outbox::{Outbox, Readiness};
-use crate::pcb::{Ack, RecoveryMode};
+use crate::pcb::{Ack, Pcb, RecoveryMode};
 use crate::segment::Segment;
 use crate::state::{Cause, State};
 
@@ -50,9 +51,23 @@ pub(super) fn is_predicted(segment: &Segment, parts: &PcbMut<'_>, config: &Confi
         && !parts.reassembly.has_blocks()
 }
 
+/// Whether the segment is a predicted one, and the general code would hold all parts for it: in ESTABLISHED it takes all
+/// but a FIN hold-set by hold-set.
+#[inline(always)]
+pub(super) fn changes_state(segment: &Segment, pcb: &mut Pcb, config: &Config) -> bool {
+    let whole = pcb.header_in.state != State::Established || segment.header.flags.contains(TcpFlags::FIN);
+    whole && segment.is_checked() && is_predicted(segment, &pcb.parts(), config)
+}
+
 /// Processes a predicted segment.
 #[inline(never)]
-pub(super) fn arrives(segment: &Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
+pub(super) fn arrives(segment: &Segment, parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
+    process(segment, parts, out, now);
+}
+
+/// [`arrives`], where it is the last step of the caller.
+#[inline(always)]
+pub(super) fn process(segment: &Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     let header = &segment.header;
     let echo = sequence::new_ts_recent(parts.receive_window, header);
     // Fifth: the ACK field.
