@@ -106,6 +106,9 @@ pub struct Preset {
     pub cards: usize,
     /// Each of them.
     pub card: CardConfig,
+    /// Bytes of all send buffers together, from [`LEAST_SEND_MEMORY`] up. Many connections share them evenly
+    /// ([`senders`](crate::workload::senders)), under both kernels.
+    pub send_memory: usize,
     /// The habits of the paper's kernel.
     pub habits: Habits,
     /// The paper's measurements on it.
@@ -161,6 +164,9 @@ impl fmt::Display for PresetError {
 }
 
 impl std::error::Error for PresetError {}
+
+/// The least that a machine may have for send buffers, in bytes: two pages for one connection.
+pub const LEAST_SEND_MEMORY: usize = 8192;
 
 /// The presets that come with the crate, by name.
 const BUILT_IN: [(&str, &str); 5] = [
@@ -281,6 +287,7 @@ impl Preset {
         let habits = habits(Table { section: "habits", left: file.habits, taken: &mut values })?;
         let mut machine = Table { section: "machine", left: file.machine, taken: &mut values };
         let cpus = machine.number("cpus")? as usize;
+        let send_memory = send_memory(machine.number("send_memory")?)?;
         let mut costs = Costs {
             megahertz: machine.number("megahertz")?.max(1),
             cpus_per_socket: machine.number("cpus_per_socket")?.max(1) as usize,
@@ -306,7 +313,7 @@ impl Preset {
         }
         schedule(Table { section: "scheduler", left: file.scheduler, taken: &mut values }, &mut costs)?;
         let File { name, describes, point: points, .. } = file;
-        Ok(Preset { name, describes, cpus, cards, card, habits, points, costs, values, file: whole })
+        Ok(Preset { name, describes, cpus, cards, card, send_memory, habits, points, costs, values, file: whole })
     }
 
     /// The same machine with one value changed, by section and name (`machine.memory`). Its origin stays.
@@ -433,6 +440,12 @@ fn mtu(bytes: u64) -> Result<usize, PresetError> {
     let fits = (1280..=65_535).contains(&bytes);
     fits.then_some(bytes as usize)
         .ok_or_else(|| PresetError(format!("`card.mtu` is {bytes}, and not 1280 to 65535 bytes")))
+}
+
+fn send_memory(bytes: u64) -> Result<usize, PresetError> {
+    usize::try_from(bytes).ok().filter(|bytes| *bytes >= LEAST_SEND_MEMORY).ok_or_else(|| {
+        PresetError(format!("`machine.send_memory` is {bytes}, and not {LEAST_SEND_MEMORY} bytes or more"))
+    })
 }
 
 fn card(mut table: Table<'_>) -> Result<(usize, CardConfig), PresetError> {

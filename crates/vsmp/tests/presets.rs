@@ -54,6 +54,7 @@ fn a_value_that_is_missing_or_unknown_is_named() {
     let refused = |text: &str| Preset::parse(text).expect_err("it is wrong").to_string();
     let without = |name: &str| text.lines().filter(|line| !line.starts_with(name)).collect::<Vec<_>>().join("\n");
     assert_eq!(refused(&without("megahertz")), "`megahertz` is missing in [machine]");
+    assert_eq!(refused(&without("send_memory")), "`send_memory` is missing in [machine]");
     assert_eq!(refused(&without("emit ")), "`emit` is missing in [work]");
     let more = text.replace("[habits]", "[habits]\nlunch = { value = 1, origin = \"assumed\" }");
     assert_eq!(refused(&more), "`lunch` in [habits] is not a known name");
@@ -123,6 +124,11 @@ fn one_value_of_a_machine_is_changed() {
     assert_eq!(
         preset.with("card.mtu", 100).expect_err("no room for a packet").to_string(),
         "`card.mtu` is 100, and not 1280 to 65535 bytes"
+    );
+    assert_eq!(preset.with("machine.send_memory", 1 << 30).expect("larger buffers").send_memory, 1 << 30);
+    assert_eq!(
+        preset.with("machine.send_memory", 8191).expect_err("no room for two pages").to_string(),
+        "`machine.send_memory` is 8191, and not 8192 bytes or more"
     );
     assert!(preset.with("machine.cache_ways", 0).expect_err("a cache without ways").to_string().contains("ways"));
 }

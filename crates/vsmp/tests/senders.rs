@@ -88,6 +88,15 @@ fn a_pcb_of_half_the_size_moves_no_figure_of_the_paper() {
     assert!(moved.is_empty(), "with the whole PCB and with half of it: {moved:?}");
 }
 
+/// Send buffers of two pages carry less than those of the machine: the memory for them is a value of the machine.
+#[test]
+fn less_memory_for_send_buffers_carries_less() {
+    let usual = simulation("connp-l:128".parse().ok());
+    let preset = usual.preset.with("machine.send_memory", 12 * 8192).expect("it is a value");
+    let [usual, less] = [usual.clone(), Simulation { preset, ..usual }].map(|it| it.run(Kernel::OfThePaper, 1));
+    assert!(1.2 * less.megabits() < usual.megabits(), "{} and {}", less.megabits(), usual.megabits());
+}
+
 /// The spans of a CPU follow each other, a lock has one holder at a time, and frames are on the wire in that time.
 /// `repeats.rs` shows that a recording does not change a run.
 #[test]

@@ -7,8 +7,8 @@
 //! Under an architecture for one thread (`up`) one thread does all of this. The paper's own UP is
 //! [`Senders::uniprocessor`].
 //!
-//! *Buffers.* 256 KB for each connection, as in the paper, but no more than [`MEMORY`] for all, as the mbuf clusters of
-//! a kernel are limited. With larger ones 16384 connections take many seconds to fill and to drain.
+//! *Buffers.* 256 KB for each connection, as in the paper, but no more for all of them together than the machine's
+//! [`Preset::send_memory`]. With larger ones 16384 connections take many seconds to fill and to drain.
 //!
 //! *Steady state* is detected, not assumed: windows of time pass until the rates of some of them in a row differ
 //! little, the rates of more of them have no slope, and as much was appended as was acknowledged. The windows after
@@ -43,8 +43,7 @@ type Flag = <Vsmp as Platform>::AtomicBool;
 const PORT: u16 = 5001;
 /// Bytes of one call, as a page of `sendfile`.
 const PAGE: usize = 4096;
-/// Send buffers of all connections together, in bytes, and the largest of one.
-pub const MEMORY: usize = 192 << 20;
+/// The largest send buffer of a connection, in bytes (section 4.2 of the paper).
 const LARGEST: usize = 256 << 10;
 /// Events that an application takes at once.
 const MOST_EVENTS: usize = 16;
@@ -170,8 +169,9 @@ impl Senders {
         Duration::from_millis(10).max(Duration::from_micros(10) * self.connections as u32)
     }
 
+    /// The send buffer of a connection, in bytes.
     fn buffer(&self) -> usize {
-        (MEMORY / self.connections.max(1)).clamp(2 * PAGE, LARGEST)
+        (self.preset.send_memory / self.connections.max(1)).clamp(2 * PAGE, LARGEST)
     }
 
     /// The addresses of the stack and of the client at a card.
@@ -546,6 +546,21 @@ mod tests {
                 "{threads} threads, {places} places: {in_cell:?}"
             );
         }
+    }
+
+    /// 256 KB as in the paper, unless the machine's memory has less for each, and two pages at least.
+    #[test]
+    fn send_buffers_share_the_memory_of_the_machine() {
+        let preset = Preset::named("opteron-275").expect("it is built in");
+        let buffer = |megabytes: u64, connections: usize| {
+            let preset = preset.with("machine.send_memory", megabytes << 20).expect("a number");
+            let arch = uniprocessor();
+            let kernel = Kernel::OfThePaper;
+            Senders { arch, cpus: 1, connections, preset, kernel, seed: 1, ipv6: false, lock_kind: None }.buffer()
+        };
+        assert_eq!([6, 768, 16_384].map(|connections| buffer(192, connections)), [262_144, 262_144, 12_288]);
+        assert_eq!([6, 768, 16_384].map(|connections| buffer(256, connections)), [262_144, 262_144, 16_384]);
+        assert_eq!([1, 6, 768].map(|connections| buffer(1, connections)), [262_144, 174_762, 8192]);
     }
 
     /// A slow rise that no four windows show is a drift; noise, and a rise that is too small to matter, are not.
