@@ -182,6 +182,10 @@ pub struct Config {
     /// [`SendAccounting::Bytes`]; never more than the buffer. BSD's `SO_SNDLOWAT`, 2048 there. `None`: more than a third
     /// of the buffer.
     pub send_low_water: Option<u32>,
+    /// Whether data is taken whole or not at all, under [`SendAccounting::Bytes`]: whole as soon as a writer would be woken,
+    /// even beyond the size of the buffer, as BSD's sendfile appends a page. The data left is not empty then if the next
+    /// send would find no room: it ends with an empty chunk.
+    pub send_whole: bool,
     /// Retransmission time-out bounds (RFC 6298).
     pub rto: RttConfig,
     /// Congestion control of new connections.
@@ -346,6 +350,7 @@ impl Default for Config {
             send_buffer: BufferSizes { min: 4 << 10, initial: 256 << 10, max: 4 << 20 },
             send_accounting: SendAccounting::Runs { overhead: 1280 },
             send_low_water: None,
+            send_whole: false,
             rto: RttConfig::default(),
             congestion: Kind::Cubic,
             initial_window: 10,

@@ -3,6 +3,7 @@
 mod support;
 
 use observe::Counter;
+use pktbuf::Chunk;
 use support::endpoint::Setup;
 use support::ms;
 use support::script::{Peer, Script, peer};
@@ -264,6 +265,35 @@ fn a_low_water_mark_says_when_a_writer_is_woken() {
         t.inject(peer(".").ack(second).win(60_000));
         assert!(t.us.ready.contains(Readiness::WRITABLE), "{mark} bytes are free");
     }
+}
+
+/// BSD's sendfile: a page is taken whole as soon as the low-water mark is free, also beyond the buffer, and the send after
+/// which less is free leaves something, so that no further send is needed to learn it.
+#[test]
+fn data_is_taken_whole_or_not_at_all() {
+    let mut setup = by_bytes();
+    setup.options.send_buffer = Some(10_000);
+    (setup.config.send_low_water, setup.config.send_whole) = (Some(2048), true);
+    let mut t = Script::connected(setup, |syn| syn);
+    t.us.ready = Readiness::NONE;
+    let page = |t: &mut Script| {
+        let sent = t.run(Send { chunks: tcp::Chunks::from_iter([Chunk::Static(&[7; 4096])]) }).expect("it takes data");
+        (sent.accepted, sent.rest.len())
+    };
+    assert_eq!(
+        [page(&mut t), page(&mut t)],
+        [(4096, 0), (4096, 1)],
+        "1808 of 10000 bytes are left, less than the mark"
+    );
+    assert_eq!(page(&mut t), (0, 1), "nothing is taken");
+    t.inject(peer(".").ack(1 + 240).win(60_000));
+    assert!(t.us.ready.contains(Readiness::WRITABLE), "2048 bytes are free");
+    assert_eq!(page(&mut t), (4096, 1), "2048 bytes beyond the buffer");
+    t.us.ready = Readiness::NONE;
+    t.inject(peer(".").ack(1 + 240 + 4095).win(60_000));
+    assert!(!t.us.ready.contains(Readiness::WRITABLE), "a byte is missing");
+    t.inject(peer(".").ack(1 + 240 + 4096).win(60_000));
+    assert!(t.us.ready.contains(Readiness::WRITABLE));
 }
 
 #[test]

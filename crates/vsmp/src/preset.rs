@@ -88,6 +88,9 @@ pub struct Habits {
     pub receive_batch: usize,
     /// Free space in a send buffer at which a writer is woken.
     pub low_water: Option<u32>,
+    /// Whether a page is appended to a send buffer whole as soon as the low-water mark is free, and refused before it
+    /// reaches TCP where it is not, as BSD's sendfile does. Otherwise what fits is appended.
+    pub whole_pages: bool,
     /// Whether ports are chosen so that receive queues and CPUs have equal shares of the connections, as in the papers'
     /// measurements. Otherwise ports are random.
     pub even_spread: bool,
@@ -470,9 +473,10 @@ fn habits(mut table: Table<'_>) -> Result<Habits, PresetError> {
     let lock_kind = kind.parse().map_err(|unknown: sync::UnknownLockKind| PresetError(unknown.to_string()))?;
     let receive_batch = table.number("receive_batch")?.max(1) as usize;
     let low_water = Some(table.number("low_water")? as u32).filter(|mark| *mark > 0);
+    let whole_pages = table.number("whole_pages")? != 0;
     let even_spread = table.number("even_spread")? != 0;
     table.done()?;
-    Ok(Habits { lock_kind, receive_batch, low_water, even_spread })
+    Ok(Habits { lock_kind, receive_batch, low_water, whole_pages, even_spread })
 }
 
 fn schedule(mut table: Table<'_>, costs: &mut Costs) -> Result<(), PresetError> {

@@ -97,6 +97,22 @@ fn less_memory_for_send_buffers_carries_less() {
     assert!(1.2 * less.megabits() < usual.megabits(), "{} and {}", less.megabits(), usual.megabits());
 }
 
+/// With whole pages no call finds out that there is no room: the table's lock is taken less often for the same data.
+#[test]
+fn whole_pages_need_fewer_events() {
+    let taken = |whole: u64| {
+        let usual = simulation("msgp:1+coupled".parse().ok());
+        let preset = usual.preset.with("machine.send_memory", 12 * 12_288).expect("three pages for each");
+        let preset = preset.with("habits.low_water", 2048).and_then(|it| it.with("habits.whole_pages", whole));
+        let run = Simulation { preset: preset.expect("they are values"), ..usual }.run(Kernel::OfThePaper, 1);
+        check(&run);
+        let table = run.locks.iter().find(|lock| lock.class == LockClass::ConnTable).expect("it is taken");
+        table.acquired as f64 / run.kilobytes()
+    };
+    let [cut, whole] = [taken(0), taken(1)];
+    assert!(1.05 * whole < cut, "{whole} and {cut} acquisitions for each KB");
+}
+
 /// The spans of a CPU follow each other, a lock has one holder at a time, and frames are on the wire in that time.
 /// `repeats.rs` shows that a recording does not change a run.
 #[test]

@@ -241,6 +241,56 @@ fn append(
     out: &mut Outbox<'_>,
     now: Time,
 ) -> (usize, Advertised) {
+    let (accepted, advertised) = if out.config.send_whole {
+        (append_whole(sw, rq, chunks, out, now), None)
+    } else {
+        append_parts(sw, rq, ho, chunks, out, now)
+    };
+    if !chunks.is_empty() {
+        sw.awaited.insert(Awaited::ROOM);
+        // A writer that waits for room needs the accepted data to leave.
+        push = Push::Asked;
+    }
+    sw.hold.set_push(push);
+    let advertised = lane::transmit(sw, rq, ho, out, now, Ack::None).or(advertised);
+    sw.hold.set_push(push.after_call());
+    (accepted, advertised)
+}
+
+/// Queues chunks whole as long as a writer would be woken ([`Config::send_whole`](crate::config::Config::send_whole)). Something
+/// is left if the next send would find no room, even if it is empty. Returns the bytes queued.
+#[cold]
+fn append_whole(
+    sw: &SendWindow,
+    rq: &mut RetransmitQueue,
+    chunks: &mut Chunks,
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> usize {
+    let mut accepted = 0;
+    for chunk in core::mem::take(chunks) {
+        if chunks.is_empty() && sw.is_writable(rq, out.config, out.scarcity) {
+            accepted += chunk.len();
+            enqueue(rq, chunk, out, now);
+        } else {
+            chunks.push(chunk);
+        }
+    }
+    if chunks.is_empty() && !sw.is_writable(rq, out.config, out.scarcity) {
+        chunks.push(Chunk::Static(&[]));
+    }
+    accepted
+}
+
+/// Queues chunks as far as there is space, and sends half-way. Returns the bytes queued.
+fn append_parts(
+    sw: &mut SendWindow,
+    rq: &mut RetransmitQueue,
+    ho: &mut HeaderOut,
+    chunks: &mut Chunks,
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> (usize, Advertised) {
     let mut advertised = None;
     let (mut accepted, mut seen) = (0, 0);
     for mut chunk in core::mem::take(chunks) {
@@ -267,14 +317,6 @@ fn append(
         accepted += chunk.len();
         enqueue(rq, chunk, out, now);
     }
-    if !chunks.is_empty() {
-        sw.awaited.insert(Awaited::ROOM);
-        // A writer that waits for room needs the accepted data to leave.
-        push = Push::Asked;
-    }
-    sw.hold.set_push(push);
-    let advertised = lane::transmit(sw, rq, ho, out, now, Ack::None).or(advertised);
-    sw.hold.set_push(push.after_call());
     (accepted, advertised)
 }
 

@@ -48,7 +48,7 @@ impl SendWindow {
     #[inline]
     pub(crate) fn fits_easily(&self, queue: &RetransmitQueue, len: usize, config: &Config) -> bool {
         match config.send_accounting {
-            SendAccounting::Bytes => len <= self.free_bytes(queue) as usize,
+            SendAccounting::Bytes => !config.send_whole && len <= self.free_bytes(queue) as usize,
             SendAccounting::Runs { .. } => {
                 len <= (self.limit / 4).saturating_sub(queue.len) as usize && self.shaping.is_none()
             }

@@ -207,6 +207,7 @@ impl Senders {
             config.runs = false;
             config.tcp.send_accounting = SendAccounting::Bytes;
             config.tcp.send_low_water = habits.low_water;
+            config.tcp.send_whole = habits.whole_pages;
         }
         config.lock_kind = self.lock_kind.unwrap_or(config.lock_kind);
         let size = self.buffer() as u32;
@@ -440,6 +441,10 @@ impl Application {
             };
             self.sent.fetch_add(sent.accepted as u64, Relaxed);
             if !sent.rest.is_empty() {
+                if sent.accepted == PAGE {
+                    // The kernel prepares the next page before it looks at the room for it.
+                    Vsmp::work(Step::Call, 1);
+                }
                 return false;
             }
         }
