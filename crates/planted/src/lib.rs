@@ -42,6 +42,10 @@ pub trait InjectedFault: Copy + Default + Debug + Send + Sync + 'static {
     fn guesses() -> bool {
         false
     }
+    /// Not a fault: adaptive locks have turnstiles.
+    fn announces() -> bool {
+        false
+    }
     /// A read-modify-write reads, lets others run, and writes.
     fn torn_update() -> bool {
         false
@@ -101,6 +105,8 @@ faults! {
     TornUpdate: torn_update -> bool = true,
     /// The platform answers at random whether a thread is running.
     Guesses: guesses -> bool = true,
+    /// Not a fault: adaptive locks have turnstiles.
+    Announces: announces -> bool = true,
 }
 
 /// No fault; a platform to watch.
@@ -271,6 +277,12 @@ impl<P: Platform, F: InjectedFault> Platform for Planted<P, F> {
     }
     fn runs(thread: usize) -> Option<bool> {
         if F::guesses() { Some(P::random().is_multiple_of(2)) } else { P::runs(thread).or_else(|| F::runs(thread)) }
+    }
+    fn has_turnstiles() -> bool {
+        F::announces()
+    }
+    fn consult_turnstile(_: &Self::AtomicU32) {
+        P::yield_now();
     }
     fn makes(mistake: PlantedMistake) -> bool {
         F::makes(mistake)

@@ -121,6 +121,12 @@ macro_rules! forward_platform {
         fn runs(thread: usize) -> Option<bool> {
             <$below as $crate::Platform>::runs(thread)
         }
+        fn has_turnstiles() -> bool {
+            <$below as $crate::Platform>::has_turnstiles()
+        }
+        fn consult_turnstile(word: &Self::AtomicU32) {
+            <$below as $crate::Platform>::consult_turnstile(word);
+        }
     };
     (@fences $below:ty) => {
         fn fence(order: $crate::Ordering) {

@@ -237,6 +237,19 @@ pub trait Platform: Copy + Default + Debug + Send + Sync + 'static {
         None
     }
 
+    /// Whether a waiter for an adaptive lock that is held, and the holder that releases it, consult the queue of its
+    /// sleepers ([`Platform::consult_turnstile`]), as in FreeBSD, even if nobody sleeps.
+    #[inline(always)]
+    fn has_turnstiles() -> bool {
+        false
+    }
+
+    /// The calling thread takes the lock of the queues to which that of the lock with this word belongs, and releases it.
+    #[inline(always)]
+    fn consult_turnstile(word: &Self::AtomicU32) {
+        let _ = word;
+    }
+
     /// The calling thread waits for the thread of this index, which runs at least at the caller's priority until it
     /// calls [`Platform::repay`]. Does nothing without priorities.
     #[inline(always)]

@@ -4,7 +4,7 @@
 
 mod models;
 
-use planted::{BlindSleep, Forgetful, Guesses, NoWake, Planted, TornUpdate, outcome};
+use planted::{Announces, BlindSleep, Forgetful, Guesses, NoWake, Planted, TornUpdate, outcome};
 use sync::raw::{Adaptive, Mcs, Ticket};
 use sync::shuttle::Shuttle;
 use sync::{LockKind, RefCounting};
@@ -12,6 +12,7 @@ use sync::{LockKind, RefCounting};
 type Mute = Planted<Shuttle, NoWake>;
 type Blind = Planted<Shuttle, BlindSleep>;
 type Torn = Planted<Shuttle, TornUpdate>;
+type Announcing = Planted<Shuttle, Announces>;
 type Guessing = Planted<Shuttle, Guesses>;
 
 const SCHEDULES: usize = 1_000;
@@ -67,6 +68,8 @@ fn adaptive() {
     // The holder's state may change between the answer and its use: any answer may be wrong.
     holds(|| models::raw_exclusion::<Guessing, Adaptive<Guessing>>(4));
     holds(|| models::raw_exclusion::<Guessing, Adaptive<Guessing, true>>(4));
+    holds(|| models::raw_exclusion::<Announcing, Adaptive<Announcing>>(4));
+    holds(|| models::raw_exclusion::<Announcing, Adaptive<Announcing, true>>(4));
     fails(|| models::exclusion::<Torn>(LockKind::Adaptive));
     fails(|| models::exclusion::<Mute>(LockKind::Adaptive));
     fails(|| models::exclusion::<Blind>(LockKind::Adaptive));

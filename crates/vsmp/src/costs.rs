@@ -38,6 +38,9 @@ pub struct Costs {
     pub wake: u64,
     /// What the thread that wakes another pays in addition if that one gets an idle CPU: an interrupt to it.
     pub wake_idle: u64,
+    /// Looking for the sleepers of an adaptive lock that is held, beyond the line of their chain, which is locked
+    /// meanwhile: a waiter does it for each holder that it waits for, and a holder whom others wait for. 0: neither does.
+    pub turnstile: u64,
     /// A change of threads on a CPU.
     pub switch: u64,
     /// Lines of the thread that a wake-up accesses, and lines that a switch of threads accesses.
@@ -112,6 +115,7 @@ impl Costs {
             system_call: 400,
             wake: 2038,
             wake_idle: 0,
+            turnstile: 0,
             switch: 2601,
             wake_lines: 7,
             switch_lines: 18,

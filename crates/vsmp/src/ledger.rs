@@ -35,6 +35,8 @@ pub enum Part {
     Yield,
     /// Waking threads, without misses.
     Wake,
+    /// Turnstiles of locks that are held, and waiting for their chains.
+    Turnstile,
     /// Changes of threads, without misses.
     Switch,
     /// Misses of the scheduler.
@@ -89,7 +91,7 @@ const OBJECTS: usize = Object::ALL.len();
 
 impl Part {
     /// Their number.
-    pub const COUNT: usize = STEPS + OBJECTS + 14;
+    pub const COUNT: usize = STEPS + OBJECTS + 15;
 
     /// The parts that are neither a step nor an object, in the order of their numbers, after the steps.
     const OTHERS: [Part; Self::COUNT - STEPS - OBJECTS] = [
@@ -102,6 +104,7 @@ impl Part {
         Part::SystemCall,
         Part::Yield,
         Part::Wake,
+        Part::Turnstile,
         Part::Switch,
         Part::SchedulerMiss,
         Part::IdleExit,
@@ -130,11 +133,12 @@ impl Part {
             Part::SystemCall => 6,
             Part::Yield => 7,
             Part::Wake => 8,
-            Part::Switch => 9,
-            Part::SchedulerMiss => 10,
-            Part::IdleExit => 11,
-            Part::HeldUp => 12,
-            Part::Idle => 13,
+            Part::Turnstile => 9,
+            Part::Switch => 10,
+            Part::SchedulerMiss => 11,
+            Part::IdleExit => 12,
+            Part::HeldUp => 13,
+            Part::Idle => 14,
         };
         STEPS + OBJECTS + other
     }
@@ -149,6 +153,7 @@ impl Part {
             Part::SystemCall
             | Part::Yield
             | Part::Wake
+            | Part::Turnstile
             | Part::Switch
             | Part::SchedulerMiss
             | Part::IdleExit
@@ -170,6 +175,7 @@ impl Part {
             Part::SystemCall => "system calls",
             Part::Yield => "yields",
             Part::Wake => "wake-ups",
+            Part::Turnstile => "turnstiles",
             Part::Switch => "switches",
             Part::SchedulerMiss => "misses, scheduler",
             Part::IdleExit => "leaving idleness",

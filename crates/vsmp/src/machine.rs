@@ -585,6 +585,17 @@ pub(crate) fn runs(thread: usize) -> Option<bool> {
     running(|state, _| state.threads.get(thread).map(|thread| thread.life == Life::Running))
 }
 
+/// Whether adaptive locks have turnstiles.
+pub(crate) fn has_turnstiles() -> bool {
+    running(|state, _| state.costs.turnstile > 0)
+}
+
+/// The running thread consults the turnstile of the lock at an address, after those that do so already.
+pub(crate) fn consult_turnstile(address: usize) {
+    point();
+    running(|state, _| state.consult_turnstile(address));
+}
+
 pub(crate) fn lend(to: usize) {
     running(|state, thread| state.lend_priority(thread, to));
 }

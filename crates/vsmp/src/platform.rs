@@ -79,6 +79,12 @@ impl Platform for Vsmp {
     fn runs(thread: usize) -> Option<bool> {
         machine::runs(thread)
     }
+    fn has_turnstiles() -> bool {
+        machine::has_turnstiles()
+    }
+    fn consult_turnstile(word: &Self::AtomicU32) {
+        machine::consult_turnstile(std::ptr::from_ref(word).addr());
+    }
     fn lend(thread: usize) {
         machine::lend(thread);
     }

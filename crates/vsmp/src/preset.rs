@@ -484,6 +484,7 @@ fn schedule(mut table: Table<'_>, costs: &mut Costs) -> Result<(), PresetError> 
     costs.wake = table.number("wake")?;
     costs.wake_idle = table.number_if_any("wake_idle")?.unwrap_or(0);
     costs.wake_lines = table.number("wake_lines")? as usize;
+    costs.turnstile = table.number("turnstile")?;
     costs.switch = table.number("switch")?;
     costs.switch_lines = table.number("switch_lines")? as usize;
     costs.idle_exit = table.number("idle_exit")?;

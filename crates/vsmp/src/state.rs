@@ -137,6 +137,10 @@ impl Hasher for LineHasher {
     }
 }
 
+/// Chains of turnstiles, as in FreeBSD: a lock belongs to one by its address, and each has a lock in a line of its own.
+const CHAINS: usize = 128;
+const CHAIN_LINES: usize = Zone::LINES + SHARED_LINES * Step::ALL.len();
+
 /// Maximum number of lines that all CPUs write at one kind of step.
 const SHARED_LINES: usize = 64;
 
@@ -173,6 +177,8 @@ pub(crate) struct State {
     /// The simulated extra lines of an object, by its kind and its first line.
     imagined: HashMap<u64, usize, BuildHasherDefault<LineHasher>>,
     next_imagined: usize,
+    /// When each chain of turnstiles will be unlocked.
+    chains_free: [u64; CHAINS],
     /// The devices.
     pub(crate) devices: Vec<Weak<dyn Occurs>>,
     /// The heap for code that is not part of the machine.
@@ -209,7 +215,8 @@ impl State {
             events: BinaryHeap::new(),
             scheduled: 0,
             imagined: HashMap::default(),
-            next_imagined: Zone::LINES + SHARED_LINES * Step::ALL.len(),
+            next_imagined: CHAIN_LINES + CHAINS,
+            chains_free: [0; CHAINS],
             devices: Vec::new(),
             outside: Rc::new(PlatformHeap::new(LockKind::SpinPark)),
             random: Generator::new(seed),
@@ -442,6 +449,18 @@ impl State {
                 self.account.scheduler_misses += u64::from(missed);
             }
         }
+    }
+
+    /// The running thread locks the chain of a lock's turnstile when others have unlocked it, and unlocks it.
+    pub(crate) fn consult_turnstile(&mut self, address: usize) {
+        let chain = (address >> 8) % CHAINS;
+        let waits = self.chains_free[chain].saturating_sub(self.clock);
+        self.spend(Part::Turnstile, waits);
+        let missed = self.access(CHAIN_LINES + chain, true, Part::SchedulerMiss).is_miss();
+        self.account.scheduler_misses += u64::from(missed);
+        self.spend(Part::Turnstile, self.costs.turnstile);
+        self.chains_free[chain] = self.clock;
+        self.account.note(self.clock, chain as u64);
     }
 
     /// The running CPU takes no turn until the line that its thread has read last is written, or `until`. False: there

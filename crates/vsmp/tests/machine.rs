@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sync::{Atomic, Lock, LockClass, LockKind, Object, Ordering, Parker, Platform, Step, ThreadClass};
 use vsmp::order::{Random, Recorded, Replay, Schedule};
-use vsmp::{Arena, Costs, Machine, Vsmp};
+use vsmp::{Arena, Costs, Machine, Part, Vsmp};
 
 #[global_allocator]
 static ARENA: Arena = Arena::new();
@@ -251,6 +251,30 @@ fn a_sleeping_waiter_lends_its_priority_where_the_lock_does() {
     };
     let (lending, plain) = (time(LockKind::AdaptiveLending), time(LockKind::Adaptive));
     assert!(4 * lending < plain, "{lending} and {plain} ns");
+}
+
+/// FreeBSD's turnstiles: a waiter looks for the sleepers before it spins, and the holder before it unlocks. A lock that nobody
+/// waits for costs neither, and those of one chain look one after the other.
+#[test]
+fn a_lock_that_is_waited_for_costs_its_turnstile() {
+    let cycles = |waiters: usize| {
+        let program = move || {
+            let lock = Arc::new(Lock::<(), Vsmp>::new(LockKind::Adaptive, LockClass::Group, ()));
+            let guard = lock.lock();
+            let wait = |cpu: usize| {
+                let lock = lock.clone();
+                spawn("waits", Some(cpu), move || drop(lock.lock()))
+            };
+            let threads: Vec<_> = (1..=waiters).map(wait).collect();
+            Vsmp::work(Step::Frame, 100);
+            drop(guard);
+            threads.into_iter().for_each(|thread| Vsmp::join(thread).expect("it gets the lock"));
+        };
+        Machine::new(4, Costs { turnstile: 5000, ..costs() }).run(program).1.account.cycles(Part::Turnstile)
+    };
+    assert_eq!([cycles(0), cycles(1)], [0, 2 * 5000]);
+    // Three for the first holder, who looks, too; and the last two for the second one.
+    assert!(cycles(3) > 6 * 5000, "{} cycles, and none for a chain that another has locked", cycles(3));
 }
 
 #[test]

@@ -12,6 +12,10 @@
 //! A thread that has slept takes the lock with `SLEEPERS` set, because it cannot know whether it was the last sleeper.
 //! Newcomers may overtake sleepers and spinners: a thread that finds the word free takes it.
 //!
+//! On a platform with turnstiles ([`Platform::has_turnstiles`]) a waiter consults the queue for each holder that it waits
+//! for, and sets `SLEEPERS` before it spins; a holder that finds it set consults the queue before it unlocks. FreeBSD's
+//! kernel of 2006 did so (`_mtx_lock_sleep`).
+//!
 //! If the platform cannot tell whether a thread is running, as on a real machine without a system call, waiters spin
 //! for a bounded time and then sleep, as in [`SpinPark`](super::spin_park::SpinPark), except that newcomers spin even
 //! if there are sleepers.
@@ -56,6 +60,18 @@ impl<P: Platform, const LENDS: bool> Adaptive<P, LENDS> {
         P::runs(holder(word)).unwrap_or(spins < bound)
     }
 
+    /// Consults the queue and marks the lock. Returns the word of its holder without the mark; `FREE`: the lock was
+    /// released, or its word changed meanwhile.
+    #[cold]
+    fn announce(&self) -> u32 {
+        P::consult_turnstile(&self.word);
+        let word = self.word.load(Relaxed);
+        let marked = word | SLEEPERS;
+        let is_marked =
+            word == marked || word != FREE && self.word.compare_exchange(word, marked, Relaxed, Relaxed).is_ok();
+        if is_marked { word & !SLEEPERS } else { FREE }
+    }
+
     /// Sleeps until the holder in `word` unlocks, if the lock's word is still `word`.
     fn sleep(&self, word: u32) {
         let marked = word | SLEEPERS;
@@ -81,13 +97,17 @@ impl<P: Platform, const LENDS: bool> RawLock for Adaptive<P, LENDS> {
 
     fn lock(&self) {
         let (mut taken, mut spins) = (mine::<P>(), 0);
+        // The word of the holder for which the queue was consulted, without the mark.
+        let mut consulted = FREE;
         loop {
             match self.word.load(Relaxed) {
                 FREE => {
                     if self.word.compare_exchange(FREE, taken, Acquire, Relaxed).is_ok() {
                         return;
                     }
+                    consulted = FREE;
                 }
+                word if P::has_turnstiles() && word & !SLEEPERS != consulted => consulted = self.announce(),
                 word if Self::spins_on(word, spins) => {
                     P::relax(spins);
                     spins += 1;
@@ -102,6 +122,9 @@ impl<P: Platform, const LENDS: bool> RawLock for Adaptive<P, LENDS> {
 
     #[inline(always)]
     fn unlock(&self) {
+        if P::has_turnstiles() && self.word.load(Relaxed) & SLEEPERS != 0 {
+            P::consult_turnstile(&self.word);
+        }
         if self.word.swap(FREE, Release) & SLEEPERS != 0 {
             wake_one::<P, LENDS>(&self.word);
         }
