@@ -139,7 +139,7 @@ impl Hasher for LineHasher {
 
 /// Chains of turnstiles, as in FreeBSD: a lock belongs to one by its address, and each has a lock in a line of its own.
 const CHAINS: usize = 128;
-const CHAIN_LINES: usize = Zone::LINES + SHARED_LINES * Step::ALL.len();
+const CHAIN_LINES: usize = Zone::LINES + Zone::IMAGINED - CHAINS;
 
 /// Maximum number of lines that all CPUs write at one kind of step.
 const SHARED_LINES: usize = 64;
@@ -215,7 +215,7 @@ impl State {
             events: BinaryHeap::new(),
             scheduled: 0,
             imagined: HashMap::default(),
-            next_imagined: CHAIN_LINES + CHAINS,
+            next_imagined: Zone::LINES + SHARED_LINES * Step::ALL.len(),
             chains_free: [0; CHAINS],
             devices: Vec::new(),
             outside: Rc::new(PlatformHeap::new(LockKind::SpinPark)),
@@ -335,7 +335,7 @@ impl State {
             *next += lines;
             first
         });
-        assert!(self.next_imagined <= Zone::LINES + Zone::IMAGINED, "the footprints of too many objects");
+        assert!(self.next_imagined <= CHAIN_LINES, "the footprints of too many objects");
         (first..first + lines).for_each(|line| self.imagine(line));
     }
 
