@@ -162,6 +162,10 @@ pub trait Platform: Copy + Default + Debug + Send + Sync + 'static {
     /// them.
     const CHARGED: bool = false;
 
+    /// Whether [`Platform::now`] costs nothing, so that waits for locks and holds are timed without being asked for
+    /// ([`profile::is_timed`](crate::profile::is_timed)).
+    const FREE_CLOCK: bool = false;
+
     /// A 32-bit atomic word; the only kind that can be slept on.
     type AtomicU32: Atomic<u32>;
     /// A 64-bit atomic word.

@@ -2,8 +2,8 @@
 //!
 //! Counters live in a block per thread ([`ThreadCounters`]) that only its thread writes, with plain loads and stores:
 //! about 1 ns an acquisition. Counting is exact, not sampled: a lock is *tried* first and the failure counted, then it
-//! is waited for. Times are taken only while [`set_timed`] is on, because two clock reads cost several times the lock
-//! (about 29 ns each here, against 10 for an uncontended pair): throughput runs count, a separate pass times.
+//! is waited for. On the real machine times are taken only while [`set_timed`] is on, because two clock reads cost several
+//! times the lock (about 29 ns each here, against 10 for an uncontended pair): throughput runs count, a separate pass times.
 //!
 //! What may never happen: a counter written by two threads at once without a read-modify-write, which would make the
 //! totals approximate.
@@ -216,15 +216,16 @@ impl ProfileTotals {
 
 static TIMED: AtomicBool = AtomicBool::new(false);
 
-/// Turns the timing of waits and holds on or off, for locks taken from now on. Off at the start.
+/// Turns the timing of waits and holds on the real machine on or off, for locks taken from now on. Off at the start.
 pub fn set_timed(on: bool) {
     TIMED.store(on, Ordering::Relaxed);
 }
 
-/// Whether waits and holds are timed.
+/// Whether waits and holds are timed on a platform: always where reading its clock costs nothing
+/// ([`Platform::FREE_CLOCK`]), otherwise while [`set_timed`] is on.
 #[inline(always)]
-pub fn is_timed() -> bool {
-    TIMED.load(Ordering::Relaxed)
+pub fn is_timed<P: Platform>() -> bool {
+    P::FREE_CLOCK || TIMED.load(Ordering::Relaxed)
 }
 
 /// Lock counts of the real machine since the last [`reset`], by class.

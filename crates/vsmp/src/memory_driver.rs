@@ -10,8 +10,9 @@
 //! It keeps the place in its stream of every segment with data that was made ([`PacketsMade`]), so that a workload can account for
 //! each. A packet for which there is no buffer is counted as [`DropReason::NoBuffer`].
 //!
-//! The remote end costs nothing but the lock and one [`Step::Message`] under it. Only the headers of a packet are written
-//! into the buffer of the thread that takes it, as by a driver whose buffers keep their data.
+//! On a virtual machine the remote end costs nothing but the lock and one [`Step::Message`] under it. Only the headers of a
+//! packet are written into the buffer of the thread that takes it, as by a driver whose buffers keep their data. On the real
+//! machine a thread makes a packet while it holds the lock, data included, and processes there what the stack has sent.
 //!
 //! What may never happen: a step of the machine that can switch threads while the remote end is borrowed.
 
@@ -29,7 +30,7 @@ use observe::{Counters, DropReason};
 use pktbuf::{Checksum, PktBuf};
 use sync::{Lock, LockClass, LockKind, Object, Platform, Step};
 
-use crate::{Vsmp, machine};
+use crate::machine;
 
 pub use made::PacketsMade;
 
@@ -41,18 +42,18 @@ const ROOM: usize = 1024;
 const HEADERS: usize = 50;
 
 /// A driver.
-pub struct MemoryDriver {
+pub struct MemoryDriver<P: Platform> {
     capabilities: Capabilities,
     queues: Vec<QueuePair>,
     monitor: PeerMonitor,
-    shared: Arc<Shared>,
+    shared: Arc<Shared<P>>,
 }
 
 /// The state that all threads share.
-struct Shared {
+struct Shared<P: Platform> {
     /// Held while a packet is made.
-    turn: Lock<(), Vsmp>,
-    /// One thread of the kernel runs the machine: never contended, if the rule at the head of the file is kept.
+    turn: Lock<(), P>,
+    /// One thread of the kernel runs a virtual machine: never contended there, if the rule at the head of the file is kept.
     remote: Mutex<Remote>,
     /// By queue: the remote port of the packet that its thread took last.
     carried: Box<[AtomicU32]>,
@@ -105,19 +106,19 @@ impl Remote {
     }
 }
 
-impl Shared {
+impl<P: Platform> Shared<P> {
     fn remote(&self) -> MutexGuard<'_, Remote> {
         self.remote.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl MemoryDriver {
+impl<P: Platform> MemoryDriver<P> {
     /// A driver for `threads` threads, with a lock of this kind. The driver sets queues and rings of `remote.link` itself.
-    /// `datagrams`: the stack sends datagrams. Called by a thread of a machine.
-    pub fn new(threads: usize, kind: LockKind, mut remote: PeerConfig, datagrams: bool) -> MemoryDriver {
+    /// `datagrams`: the stack sends datagrams. Called by a thread of the machine on which it runs.
+    pub fn new(threads: usize, kind: LockKind, mut remote: PeerConfig, datagrams: bool) -> MemoryDriver<P> {
         let sums = !remote.link.checksum_offload && !datagrams;
         remote.link = MemConfig { queues: 1, ring_frames: ROOM, coalescing: false, ..remote.link };
-        let mut peer = Peer::<Vsmp>::new(remote);
+        let mut peer = Peer::<P>::new(remote);
         let capabilities = Capabilities { queue_pairs: threads, ..peer.capabilities().clone() };
         let monitor = peer.monitor();
         let counters = peer.counters().unwrap_or_default();
@@ -150,19 +151,19 @@ impl MemoryDriver {
     }
 
     /// What its remote end has made. Valid after the driver has been moved.
-    pub fn made(&self) -> PacketsMade {
+    pub fn made(&self) -> PacketsMade<P> {
         PacketsMade(self.shared.clone())
     }
 
     /// The remote port of the packet that the thread of a queue took last; 0 before the first. Valid after the driver has been
     /// moved.
-    pub fn carried(&self) -> impl Fn(usize) -> u16 + Clone + Send + use<> {
+    pub fn carried(&self) -> impl Fn(usize) -> u16 + Clone + Send + use<P> {
         let shared = self.shared.clone();
         move |index| shared.carried[index].load(Relaxed) as u16
     }
 }
 
-impl Device for MemoryDriver {
+impl<P: Platform> Device for MemoryDriver<P> {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }
@@ -180,34 +181,30 @@ impl Device for MemoryDriver {
     }
 }
 
-struct Rx {
-    shared: Arc<Shared>,
+struct Rx<P: Platform> {
+    shared: Arc<Shared<P>>,
     index: usize,
     framing: Framing,
 }
 
-impl RxQueue for Rx {
+impl<P: Platform> RxQueue for Rx<P> {
     fn receive(&mut self, batch: &mut Vec<PktBuf>, max: usize) -> usize {
         if max == 0 {
             return 0;
         }
         let turn = self.shared.turn.lock();
-        Vsmp::work(Step::Message, 1);
+        P::work(Step::Message, 1);
         machine::point();
         let frame = machine::outside(|| self.shared.remote().next());
         drop(turn);
         let Some(frame) = frame else { return 0 };
         self.shared.carried[self.index].store(remote_port(self.framing, &frame).into(), Relaxed);
-        let buffer = PktBuf::from_slice(&frame);
-        let meta = *frame.meta();
-        machine::outside(|| drop(frame));
-        let Some(mut buffer) = buffer else {
+        let Some(buffer) = own::<P>(frame) else {
             self.shared.lost.count_drop(DropReason::NoBuffer);
             return 0;
         };
-        *buffer.meta_mut() = meta;
         let headers = self.framing.header_len() + HEADERS;
-        machine::touch(Object::Buffer, buffer.as_ptr().addr(), buffer.len().min(headers), true);
+        P::touch(Object::Buffer, buffer.as_ptr(), buffer.len().min(headers), true);
         batch.push(buffer);
         1
     }
@@ -222,6 +219,20 @@ impl RxQueue for Rx {
     }
 }
 
+/// A packet of the remote end in a buffer of the thread that takes it: on a virtual machine, whose heap is another than
+/// that of the remote end, a copy. `None`: there is no buffer.
+fn own<P: Platform>(frame: PktBuf) -> Option<PktBuf> {
+    if !P::CHARGED {
+        return Some(frame);
+    }
+    let copy = PktBuf::from_slice(&frame);
+    let meta = *frame.meta();
+    machine::outside(|| drop(frame));
+    let mut buffer = copy?;
+    *buffer.meta_mut() = meta;
+    Some(buffer)
+}
+
 /// The source port of a segment or datagram; 0 if it is none.
 fn remote_port(framing: Framing, frame: &[u8]) -> u16 {
     let link = framing.header_len();
@@ -231,13 +242,13 @@ fn remote_port(framing: Framing, frame: &[u8]) -> u16 {
     frame.get(at..at + 2).map_or(0, |port| u16::from_be_bytes([port[0], port[1]]))
 }
 
-struct Tx {
-    shared: Arc<Shared>,
+struct Tx<P: Platform> {
+    shared: Arc<Shared<P>>,
     /// The stack computes checksums of segments.
     sums: bool,
 }
 
-impl TxQueue for Tx {
+impl<P: Platform> TxQueue for Tx<P> {
     fn credit(&self) -> usize {
         ROOM
     }
@@ -245,7 +256,11 @@ impl TxQueue for Tx {
     fn transmit(&mut self, frame: PktBuf) -> Result<(), PktBuf> {
         // The stack has just computed the checksum of a segment, because the driver does not. The workload charges those of datagrams.
         if self.sums && frame.meta().checksum == Checksum::None {
-            machine::sum(frame.as_ptr().addr(), frame.len());
+            P::sum(frame.as_ptr(), frame.len());
+        }
+        if !P::CHARGED {
+            self.shared.remote().accept(frame);
+            return Ok(());
         }
         machine::point();
         machine::outside(|| match frame.duplicate() {

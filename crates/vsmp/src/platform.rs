@@ -29,6 +29,7 @@ const SPINS_BEFORE_YIELD: u32 = 512;
 
 impl Platform for Vsmp {
     const CHARGED: bool = true;
+    const FREE_CLOCK: bool = true;
     const TURNS_BEFORE_SLEEP: u32 = 0;
 
     type AtomicU32 = Word<AtomicU32>;

@@ -34,7 +34,7 @@ impl<'a, T, P: Platform, C> Guard<'a, T, P, C> {
         if let Some(counters) = P::lock_counters() {
             counters.acquired(lock.class);
         }
-        let since = if profile::is_timed() { P::now() } else { 0 };
+        let since = if profile::is_timed::<P>() { P::now() } else { 0 };
         Self { lock, index, since, _stays_on_its_thread: PhantomData }
     }
 

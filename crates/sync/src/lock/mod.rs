@@ -255,7 +255,7 @@ impl<T, P: Platform, C> Lock<T, P, C> {
     #[cold]
     fn wait(&self) {
         self.tell(LockStep::Waits);
-        let timed = profile::is_timed();
+        let timed = profile::is_timed::<P>();
         let start = if timed { P::now() } else { 0 };
         self.raw.lock();
         if let Some(counters) = P::lock_counters() {

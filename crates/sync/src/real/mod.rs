@@ -89,7 +89,7 @@ impl Real {
     }
 
     /// The lock profile of the process.
-    pub(crate) fn profile() -> &'static ProfileTable<Real> {
+    pub fn profile() -> &'static ProfileTable<Real> {
         &PROFILE
     }
 }

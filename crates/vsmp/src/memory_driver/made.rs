@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use dev::Framing;
 use observe::{CounterSnapshot, Counters};
+use sync::Platform;
 use wire::tcp::{self, TcpFlags};
 use wire::{ipv4, ipv6};
 
@@ -78,10 +79,9 @@ fn segment(framing: Framing, frame: &[u8]) -> Option<(tcp::Header, u32)> {
 }
 
 /// What the remote end of a [`MemoryDriver`](super::MemoryDriver) has made. Any thread of the machine may ask, which costs nothing.
-#[derive(Clone)]
-pub struct PacketsMade(pub(super) Arc<Shared>);
+pub struct PacketsMade<P: Platform>(pub(super) Arc<Shared<P>>);
 
-impl PacketsMade {
+impl<P: Platform> PacketsMade<P> {
     /// Segments with data, those that were sent again included, and datagrams.
     pub fn total(&self) -> u64 {
         self.0.monitor.totals().segments_out + self.0.remote().made.datagrams

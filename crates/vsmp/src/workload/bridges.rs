@@ -26,7 +26,7 @@ use switch::{
     BridgeExclusion, BridgeWorker, Configure, Generic, GenericConfig, InterruptKind, SharedBridge, SharedConfig,
     Sharing, VectorRole, Work,
 };
-use sync::profile::{self, ClassProfile, HandoffProfile};
+use sync::profile::{ClassProfile, HandoffProfile};
 use sync::{Lock, LockClass, LockKind, Platform, ThreadClass};
 
 use super::measured::Measured;
@@ -188,7 +188,6 @@ impl BridgeTrial {
     /// # Panics
     /// The bridge cannot be built or does not learn, or a thread of it panics.
     pub fn run(&self) -> Forwarded {
-        profile::set_timed(true);
         let vectors = Vectors::new(self.used_cpus());
         let [a, b] = self.flows();
         let card = |offers: &Arc<Flows>, expects: &Arc<Flows>| {
@@ -201,7 +200,6 @@ impl BridgeTrial {
         let mut forwarded = self.measure(&testers);
         bridge.stop(&vectors);
         forwarded.drops = bridge.counters().drops().filter(|(_, frames)| *frames > 0).collect();
-        profile::set_timed(false);
         forwarded
     }
 

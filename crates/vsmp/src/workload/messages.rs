@@ -27,7 +27,6 @@ use dev::{Capabilities, Device, QueuePair, RxQueue, WaitOutcome, Wake};
 use pktbuf::PktBuf;
 use stack::socket::handler::{Conn, ConnectionHandler};
 use stack::{Addressing, Architecture, Driver, InterfaceConfig, Stack, StackConfig};
-use sync::profile;
 use sync::{Atomic, LockKind, Object, Ordering, Platform, Step, ThreadClass};
 use tcp::config::{BufferSizes, ConnectionOptions};
 use xdr::{Codec, DecodeError, Decoder, Xdr};
@@ -120,7 +119,6 @@ impl Messages {
     /// The stack cannot be built, connections do not open, a message is not what was sent, or a thread of the run
     /// panics.
     pub fn run(&self) -> Measured {
-        profile::set_timed(true);
         let delivered = Arc::new(Delivered::to(self.connections));
         let (stack, mut drivers) = self.stack();
         let stop = Arc::new(Flag::new(false));
@@ -140,7 +138,6 @@ impl Messages {
         if let Err(panic) = Vsmp::join(thread) {
             std::panic::resume_unwind(panic);
         }
-        profile::set_timed(false);
         let wrong = delivered.wrong.load(Relaxed);
         assert_eq!(wrong, 0, "{wrong} bytes are not what was sent there");
         measured

@@ -4,7 +4,7 @@
 //! an in-memory driver, as in Nahum et al.; [`bridges`], the crate `switch` between two gigabit ports, as in Nakahara
 //! et al.; [`overload`], one stack that receives more than it can process.
 //!
-//! [`pair`] runs on every platform, and measures its rate in [`windows`].
+//! [`pair`] runs on every platform, and measures its rate in [`windows`]. [`packets`] runs on the real machine, too.
 
 pub mod bridges;
 pub mod measured;

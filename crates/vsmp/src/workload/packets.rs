@@ -10,6 +10,8 @@
 //! the packets that reach it after a later one, with their distances ([`Disorder`]). With *application tickets* each thread
 //! waits for the turn of the data that it has taken ([`tcp::ReceiveInOrder`]), so that there are none.
 //!
+//! *Machine.* The workload runs on a virtual machine ([`Packets::simulate`]), or on this one ([`Packets::run_here`]).
+//!
 //! *Costs.* The stack reports its work for segments. For datagrams it reports frames and checksums only, so this file charges
 //! a call for each, and an emission for each that is sent.
 //!
@@ -37,8 +39,8 @@ use pktbuf::{Caching, Chunk, PktBuf};
 use stack::call::{Call, Reply};
 use stack::socket::{ListenerShared, Readiness, TcpSocket, UdpShared};
 use stack::{Addressing, Architecture, Driver, InterfaceConfig, Stack, StackConfig};
-use sync::profile::{self, ClassProfile, HandoffProfile};
-use sync::{Atomic, LockKind, Ordering, Platform, RefCounting, Step, ThreadClass};
+use sync::profile::{self, ClassProfile, HandoffProfile, ProfileTable};
+use sync::{Atomic, LockKind, Ordering, Platform, Real, RefCounting, Step, ThreadClass};
 use tcp::config::{BufferSizes, ChecksumPlacement, ConnectionOptions, SendAccounting};
 
 use super::measured::Measured;
@@ -48,16 +50,15 @@ use crate::ledger::Part;
 use crate::memory_driver::{MemoryDriver, PacketsMade};
 use crate::order::Arbitrated;
 use crate::preset::{Kernel, Preset};
-use crate::{Machine, Vsmp, lock_profile, machine};
+use crate::{Machine, lock_profile, machine};
 
 pub use account::{PacketAccount, PacketBalance};
 pub use disorder::{DISTANCES, Disorder};
 pub use spec::{SpecError, Traffic};
 
-use disorder::Arrivals;
+use disorder::{Arrivals, differing};
 
-type Socket = Arc<TcpSocket<Vsmp>>;
-type Flag = <Vsmp as Platform>::AtomicBool;
+type Socket<P> = Arc<TcpSocket<P>>;
 
 const PORT: u16 = 5001;
 /// The remote port of the first connection.
@@ -231,13 +232,29 @@ impl Packets {
         carried
     }
 
-    /// To be run by the first thread of a machine with one CPU more.
+    /// To be run by the first thread of a virtual machine with one CPU more.
     ///
     /// # Panics
     /// The stack cannot be built, connections do not open, or a thread of the run panics.
     pub fn run(&self) -> Carried {
-        profile::set_timed(true);
-        let driver = MemoryDriver::new(self.cpus, self.kind(), self.remote(), self.traffic.udp);
+        self.run_on(lock_profile())
+    }
+
+    /// Runs it on the real machine: its times are those of the clock. The calling thread measures, while one thread on each of
+    /// the first CPUs carries packets. The account of the machine is empty. Waits for locks are known where they are `timed`, which
+    /// costs several times an uncontended lock.
+    ///
+    /// # Panics
+    /// As [`Packets::run`].
+    pub fn run_here(&self, timed: bool) -> Carried {
+        profile::set_timed(timed);
+        let carried = self.run_on(Real::profile());
+        profile::set_timed(false);
+        carried
+    }
+
+    fn run_on<P: Platform>(&self, locks: &ProfileTable<P>) -> Carried {
+        let driver = MemoryDriver::<P>::new(self.cpus, self.kind(), self.remote(), self.traffic.udp);
         let (monitor, made, carried) = (driver.monitor(), driver.made(), driver.carried());
         if self.traffic.udp && self.traffic.side == Side::Receive {
             let datagram = self.remote().datagram(FIRST_REMOTE, self.local(), &self.data());
@@ -250,23 +267,22 @@ impl Packets {
         });
         let crew = Arc::new(Crew::new(self, &stack, made));
         let counters: Vec<Arc<Counters>> = drivers.iter().map(|driver| driver.counters().clone()).collect();
-        let hand = |(index, driver): (usize, Driver<Vsmp>)| {
+        let hand = |(index, driver): (usize, Driver<P>)| {
             let hand = Hand { packets: self.clone(), crew: crew.clone(), driver, index, rest: None };
             let carried = carried.clone();
-            Vsmp::spawn(&format!("hand{index}"), Some(index), ThreadClass::Worker, move || hand.work(&carried))
+            P::spawn(&format!("hand{index}"), Some(index), ThreadClass::Worker, move || hand.work(&carried))
         };
-        let threads: Vec<usize> = drivers.into_iter().enumerate().map(hand).collect();
+        let threads: Vec<P::JoinHandle> = drivers.into_iter().enumerate().map(hand).collect();
         self.open(&crew, listener.as_deref());
-        nap::<Vsmp>(self.traffic.warm_up());
-        let measured = self.measure(&crew, &monitor);
+        nap::<P>(self.traffic.warm_up());
+        let measured = self.measure(&crew, &monitor, locks);
         crew.over.store(true, Relaxed);
         crew.stop.store(true, Ordering::Release);
         for thread in threads {
-            if let Err(panic) = Vsmp::join(thread) {
+            if let Err(panic) = P::join(thread) {
                 std::panic::resume_unwind(panic);
             }
         }
-        profile::set_timed(false);
         let mut counted = crew.stack.stats().counters;
         counters.iter().for_each(|driver| counted.absorb(driver));
         let packets = (self.traffic.side == Side::Receive).then(|| crew.account(&counted));
@@ -321,8 +337,8 @@ impl Packets {
         remote
     }
 
-    fn stack(&self, driver: MemoryDriver) -> (Stack<Vsmp>, Vec<Driver<Vsmp>>) {
-        let mut config = StackConfig::<Vsmp>::new(self.arch);
+    fn stack<P: Platform>(&self, driver: MemoryDriver<P>) -> (Stack<P>, Vec<Driver<P>>) {
+        let mut config = StackConfig::<P>::new(self.arch);
         (config.cpus, config.seed, config.lock_kind) = (self.cpus, Some(self.seed), self.kind());
         config.counting = self.traffic.counts.map(|counts| match counts {
             ReferenceCounts::Atomic => RefCounting::Atomic,
@@ -353,8 +369,8 @@ impl Packets {
     }
 
     /// Opens the connections, or has the remote end open them, and gives them to the threads.
-    fn open(&self, crew: &Crew, listener: Option<&ListenerShared<Vsmp>>) {
-        let mut sockets: Vec<Option<Socket>> = vec![None; if self.traffic.udp { 0 } else { self.connections() }];
+    fn open<P: Platform>(&self, crew: &Crew<P>, listener: Option<&ListenerShared<P>>) {
+        let mut sockets: Vec<Option<Socket<P>>> = vec![None; if self.traffic.udp { 0 } else { self.connections() }];
         if listener.is_none() {
             for (index, socket) in sockets.iter_mut().enumerate() {
                 let remote = SocketAddr::new(self.addresses()[1], FIRST_REMOTE + index as u16);
@@ -367,17 +383,17 @@ impl Packets {
                 let index = socket.tuple().remote_port - FIRST_REMOTE;
                 sockets[usize::from(index)] = Some(socket);
             }
-            let open = |socket: &Socket| socket.ready.get().intersects(Readiness::CONNECTED);
+            let open = |socket: &Socket<P>| socket.ready.get().intersects(Readiness::CONNECTED);
             if sockets.iter().all(|socket| socket.as_ref().is_some_and(|socket| listener.is_some() || open(socket))) {
                 break;
             }
             assert!(turn < 10_000, "connections do not open: {:?}", crew.stack.stats().counters);
-            nap::<Vsmp>(Duration::from_micros(200));
+            nap::<P>(Duration::from_micros(200));
         }
         let _ = crew.sockets.set(sockets.into_iter().flatten().collect());
     }
 
-    fn measure(&self, crew: &Crew, monitor: &PeerMonitor) -> Carried {
+    fn measure<P: Platform>(&self, crew: &Crew<P>, monitor: &PeerMonitor, locks: &ProfileTable<P>) -> Carried {
         let counted = |counter| crew.stack.stats().counters.get(counter);
         let count = || {
             let bytes = match self.traffic.side {
@@ -393,13 +409,13 @@ impl Packets {
         };
         let receives = self.traffic.side == Side::Receive;
         let (before, made) = (count(), receives.then(|| crew.made_and_taken()));
-        lock_profile().reset();
-        let (account, start) = (machine::account(), Vsmp::now());
-        nap::<Vsmp>(self.traffic.time / 2);
-        let middle = (count().0, Vsmp::now());
-        nap::<Vsmp>(self.traffic.time / 2);
+        locks.reset();
+        let (account, start) = (machine::account(), P::now());
+        nap::<P>(self.traffic.time / 2);
+        let middle = (count().0, P::now());
+        nap::<P>(self.traffic.time / 2);
         let rate = |bytes: u64, nanos: u64| bytes as f64 * 8e3 / nanos as f64;
-        let (time, locks) = (Vsmp::now() - start, lock_profile().snapshot().to_vec());
+        let (time, classes) = (P::now() - start, locks.snapshot().to_vec());
         let (account, after) = (machine::account().since(&account), count());
         let balance = made.map(|made| PacketBalance::between(made, crew.made_and_taken()));
         Carried {
@@ -414,38 +430,38 @@ impl Packets {
             disorder: after.3.since(&before.3),
             wrong: 0,
             account,
-            locks,
-            handoffs: lock_profile().handoffs(),
+            locks: classes,
+            handoffs: locks.handoffs(),
             trace: 0,
         }
     }
 }
 
-/// The state that the threads of a run share. The atomics of `std` are not part of the machine, and not charged.
-struct Crew {
-    stack: Stack<Vsmp>,
-    stop: Flag,
+/// The state that the threads of a run share. The atomics of `std` are not part of a virtual machine, and not charged.
+struct Crew<P: Platform> {
+    stack: Stack<P>,
+    stop: P::AtomicBool,
     /// The same, asked for free before each packet that is read: what is unread at the end stays where it is.
     over: AtomicBool,
     /// The connections, once they are open.
-    sockets: OnceLock<Vec<Socket>>,
+    sockets: OnceLock<Vec<Socket<P>>>,
     /// Their order at the application.
-    arrivals: Vec<Arrivals>,
-    datagrams: Option<Arc<UdpShared<Vsmp>>>,
+    arrivals: Vec<Arrivals<P>>,
+    datagrams: Option<Arc<UdpShared<P>>>,
     bytes: AtomicU64,
     /// The data of a packet that a thread sends, or of a datagram that arrives.
     chunk: Arc<[u8]>,
     /// Bytes of datagrams that are not those.
     wrong: AtomicU64,
-    made: PacketsMade,
+    made: PacketsMade<P>,
 }
 
-impl Crew {
-    fn new(packets: &Packets, stack: &Stack<Vsmp>, made: PacketsMade) -> Crew {
+impl<P: Platform> Crew<P> {
+    fn new(packets: &Packets, stack: &Stack<P>, made: PacketsMade<P>) -> Crew<P> {
         let datagrams = packets.traffic.udp.then(|| stack.bind_udp(packets.local()).expect("the port is free"));
         Crew {
             stack: stack.clone(),
-            stop: Flag::new(false),
+            stop: P::AtomicBool::new(false),
             over: AtomicBool::new(false),
             sockets: OnceLock::new(),
             arrivals: (0..packets.connections()).map(|_| Arrivals::new(packets.traffic.payload)).collect(),
@@ -467,16 +483,16 @@ impl Crew {
 }
 
 /// The thread of a CPU.
-struct Hand {
+struct Hand<P: Platform> {
     packets: Packets,
-    crew: Arc<Crew>,
-    driver: Driver<Vsmp>,
+    crew: Arc<Crew<P>>,
+    driver: Driver<P>,
     index: usize,
     /// The part of a packet for which there was no room.
     rest: Option<Chunk>,
 }
 
-impl Hand {
+impl<P: Platform> Hand<P> {
     fn work(mut self, carried: &dyn Fn(usize) -> u16) {
         while !self.crew.stop.load(Ordering::Acquire) {
             let took = self.driver.poll() > 0;
@@ -487,7 +503,7 @@ impl Hand {
                 (Side::Send, false) => self.send(),
             };
             if !took && !busy {
-                Vsmp::yield_now();
+                P::yield_now();
             }
         }
         self.driver.rest();
@@ -504,7 +520,7 @@ impl Hand {
     }
 
     /// Receives a packet at a time while there is data. False: there was none.
-    fn receive(&self, socket: &Socket, connection: usize) -> bool {
+    fn receive(&self, socket: &Socket<P>, connection: usize) -> bool {
         let mut any = false;
         while !self.crew.over.load(Relaxed) && socket.ready.get().contains(Readiness::READABLE) {
             let call = Call::ReceiveInOrder(tcp::ReceiveInOrder { max: 1 });
@@ -527,8 +543,8 @@ impl Hand {
             arrivals.wait_for(ticket, self.crew.made.first(FIRST_REMOTE + connection as u16) == Some(ticket));
         }
         machine::point();
-        arrivals.note(ticket, received.data.iter().flat_map(|data| data.iter().copied()));
-        Vsmp::work(Step::Application, 1);
+        arrivals.note(ticket, received.data.iter().map(|data| &data[..]));
+        P::work(Step::Application, 1);
         if self.packets.traffic.tickets {
             arrivals.pass(ticket.wrapping_add(len as u32));
         }
@@ -537,11 +553,11 @@ impl Hand {
 
     fn take_datagram(&self) -> bool {
         let Some(socket) = &self.crew.datagrams else { return false };
-        Vsmp::work(Step::Call, 1);
+        P::work(Step::Call, 1);
         let Ok(datagram) = self.crew.stack.receive_udp(socket) else { return false };
-        Vsmp::work(Step::Application, 1);
-        let wrong = datagram.buf.iter().zip(&*self.crew.chunk).filter(|(is, was)| is != was).count();
-        self.crew.wrong.fetch_add((wrong + datagram.buf.len().abs_diff(self.crew.chunk.len())) as u64, Relaxed);
+        P::work(Step::Application, 1);
+        let missing = datagram.buf.len().abs_diff(self.crew.chunk.len()) as u64;
+        self.crew.wrong.fetch_add(differing(&datagram.buf, 0) + missing, Relaxed);
         self.crew.bytes.fetch_add(datagram.buf.len() as u64, Relaxed);
         true
     }
@@ -551,7 +567,7 @@ impl Hand {
         let Some(sockets) = self.crew.sockets.get() else { return false };
         let socket = &sockets[self.index % sockets.len()];
         let chunk = self.rest.take().unwrap_or_else(|| {
-            Vsmp::work(Step::Application, 1);
+            P::work(Step::Application, 1);
             Chunk::part(self.crew.chunk.clone(), 0..self.packets.traffic.payload)
         });
         let len = chunk.len();
@@ -563,14 +579,14 @@ impl Hand {
 
     fn send_datagram(&self) -> bool {
         let Some(socket) = &self.crew.datagrams else { return false };
-        Vsmp::work(Step::Application, 1);
-        Vsmp::work(Step::Call, 1);
+        P::work(Step::Application, 1);
+        P::work(Step::Call, 1);
         let Some(mut buffer) = PktBuf::alloc(self.packets.traffic.payload) else { return false };
         buffer.append(self.packets.traffic.payload).copy_from_slice(&self.crew.chunk);
         if self.packets.traffic.summing != Summing::Card {
-            machine::sum(buffer.as_ptr().addr(), buffer.len());
+            P::sum(buffer.as_ptr(), buffer.len());
         }
-        Vsmp::work(Step::Emit, 1);
+        P::work(Step::Emit, 1);
         let to = SocketAddr::new(self.packets.addresses()[1], FIRST_REMOTE);
         let sent = self.crew.stack.send_udp(socket, buffer, Some(to)).is_ok();
         if sent {

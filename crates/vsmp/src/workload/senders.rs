@@ -25,7 +25,6 @@ use pktbuf::Chunk;
 use stack::call::{Call, Reply};
 use stack::socket::{PollEvent, PollSet, Readiness, TcpSocket};
 use stack::{Addressing, Architecture, Driver, DriverLayout, InterfaceConfig, Stack, StackConfig};
-use sync::profile;
 use sync::{Atomic, LockKind, Ordering, Platform, Step, ThreadClass};
 use tcp::config::{BufferSizes, ConnectionOptions, SendAccounting};
 
@@ -108,8 +107,6 @@ impl Senders {
     /// # Panics
     /// As [`Senders::run`].
     pub fn run_and_record(&self, stretch: Duration) -> Measured {
-        // Virtual clocks cost nothing.
-        profile::set_timed(true);
         let cards: Vec<Card> = (0..self.preset.cards).map(|n| self.card(n)).collect();
         let clients: Vec<PeerMonitor> = cards.iter().map(Card::client).collect();
         let totals: Vec<_> = cards.iter().map(Card::totals).collect();
@@ -141,7 +138,6 @@ impl Senders {
             }
         }
         sets.iter().for_each(|set| set.close());
-        profile::set_timed(false);
         (measured.warm_up, measured.steady, measured.time) = (warm_up, steady, at);
         measured.placement = placement;
         measured.cards = totals.iter().map(|totals| totals()).collect();

@@ -11,6 +11,7 @@ use std::fmt;
 
 use observe::{CounterSnapshot, DropReason};
 use stack::call::{Call, Reply};
+use sync::Platform;
 
 use super::{Crew, FIRST_REMOTE, Relaxed, Socket};
 
@@ -74,10 +75,10 @@ impl fmt::Display for PacketAccount {
     }
 }
 
-impl Crew {
+impl<P: Platform> Crew<P> {
     /// Packets that have been made, and packets that the application has taken, since the beginning of the run.
     pub(super) fn made_and_taken(&self) -> (u64, u64) {
-        let of = |(index, arrivals): (usize, &super::Arrivals)| self.made.within(port(index), arrivals.taken());
+        let of = |(index, arrivals): (usize, &super::Arrivals<P>)| self.made.within(port(index), arrivals.taken());
         let segments: u64 = self.arrivals.iter().enumerate().map(of).sum();
         let datagrams = self.datagrams.as_ref().map_or(0, |_| self.bytes.load(Relaxed) / self.chunk.len() as u64);
         (self.made.total(), segments + datagrams)
@@ -108,7 +109,7 @@ impl Crew {
     }
 
     /// The segments in the receive queue of a connection, and those in its reassembly queue.
-    fn left(&self, index: usize, socket: &Socket) -> [u64; 2] {
+    fn left(&self, index: usize, socket: &Socket<P>) -> [u64; 2] {
         let Reply::Status(status) = self.stack.call(&socket.target(), Call::Status(tcp::Status)) else { return [0; 2] };
         let (port, taken) = (port(index), self.arrivals[index].taken());
         let until = |bytes: u64| self.made.within(port, bytes);

@@ -1,12 +1,13 @@
 //! The order in which packets reach the application, and the turnstile of its tickets.
 
 use std::cmp::Ordering::Greater;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use dev::peer::pattern;
 use sync::{Atomic, Ordering, Platform};
 
 use super::PERIOD;
-use crate::Vsmp;
 
 /// Classes of distances: 1, 2, 3 to 4, 5 to 8, and so on.
 pub const DISTANCES: usize = 12;
@@ -42,11 +43,14 @@ impl Disorder {
 }
 
 /// One connection's packets at the application.
-pub(super) struct Arrivals {
+pub(super) struct Arrivals<P: Platform> {
     payload: usize,
     seen: Mutex<Seen>,
     /// The ticket that has its turn, plus 2^32; 0 before the first. A word of the machine: threads wait for it.
-    turn: <Vsmp as Platform>::AtomicU64,
+    turn: P::AtomicU64,
+    /// Bytes that have arrived, and those of them that are not what was sent.
+    taken: AtomicU64,
+    wrong: AtomicU64,
 }
 
 #[derive(Default)]
@@ -55,8 +59,15 @@ struct Seen {
     /// The ticket of a beginning of a period, and that of the packet that is furthest in the stream.
     base: Option<u32>,
     furthest: u32,
-    wrong: u64,
-    taken: u64,
+}
+
+/// The number of bytes that differ from those at this place of the stream.
+pub(super) fn differing(data: &[u8], at: u64) -> u64 {
+    let should = pattern(at, data.len());
+    if data == should {
+        return 0;
+    }
+    data.iter().zip(should).filter(|(is, should)| is != should).count() as u64
 }
 
 /// A ticket as it is in the word.
@@ -64,12 +75,18 @@ fn word(ticket: u32) -> u64 {
     1 << 32 | u64::from(ticket)
 }
 
-impl Arrivals {
-    pub(super) fn new(payload: usize) -> Arrivals {
-        Arrivals { payload, seen: Mutex::default(), turn: <Vsmp as Platform>::AtomicU64::new(0) }
+impl<P: Platform> Arrivals<P> {
+    pub(super) fn new(payload: usize) -> Arrivals<P> {
+        Arrivals {
+            payload,
+            seen: Mutex::default(),
+            turn: P::AtomicU64::new(0),
+            taken: AtomicU64::new(0),
+            wrong: AtomicU64::new(0),
+        }
     }
 
-    /// One thread of the kernel runs the machine, and none can switch while it has this: never contended.
+    /// One thread of the kernel runs a virtual machine, and none can switch while it has this: never contended there.
     fn seen(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -82,7 +99,7 @@ impl Arrivals {
             if turn == word(ticket) || turn == 0 && first {
                 return;
             }
-            Vsmp::relax(spins);
+            P::relax(spins);
             spins = spins.saturating_add(1);
         }
     }
@@ -92,18 +109,23 @@ impl Arrivals {
         self.turn.store(word(next), Ordering::Release);
     }
 
-    /// A packet has reached the application.
-    pub(super) fn note(&self, ticket: u32, data: impl Iterator<Item = u8>) {
-        let mut seen = self.seen();
-        let mut data = data.peekable();
-        let phase = data.peek().map_or(0, |byte| u32::from(*byte));
-        let base = *seen.base.get_or_insert(ticket.wrapping_sub(phase));
-        let from_base = i64::from(ticket.wrapping_sub(base) as i32);
-        let at = from_base.rem_euclid(PERIOD as i64) as usize;
-        for (n, byte) in data.enumerate() {
-            seen.taken += 1;
-            seen.wrong += u64::from(usize::from(byte) != (at + n) % PERIOD);
+    /// A packet has reached the application, in one piece or several.
+    pub(super) fn note<'a>(&self, ticket: u32, data: impl Iterator<Item = &'a [u8]> + Clone) {
+        let first = data.clone().flatten().next();
+        let base = self.order(ticket, first.map_or(0, |byte| u32::from(*byte)));
+        let mut at = i64::from(ticket.wrapping_sub(base) as i32).rem_euclid(PERIOD as i64) as u64;
+        let (mut taken, mut wrong) = (0, 0);
+        for piece in data {
+            (taken, wrong) = (taken + piece.len() as u64, wrong + differing(piece, at));
+            at += piece.len() as u64;
         }
+        self.taken.fetch_add(taken, Relaxed);
+        self.wrong.fetch_add(wrong, Relaxed);
+    }
+
+    /// Counts a packet, whose first byte is `phase`, in its order; returns the ticket of a beginning of a period.
+    fn order(&self, ticket: u32, phase: u32) -> u32 {
+        let mut seen = self.seen();
         seen.disorder.packets += 1;
         let behind = seen.furthest.wrapping_sub(ticket) as i32;
         if seen.disorder.packets > 1 && behind.cmp(&0) == Greater {
@@ -114,6 +136,7 @@ impl Arrivals {
         } else {
             seen.furthest = ticket;
         }
+        *seen.base.get_or_insert(ticket.wrapping_sub(phase))
     }
 
     pub(super) fn disorder(&self) -> Disorder {
@@ -122,11 +145,11 @@ impl Arrivals {
 
     /// Bytes that have reached the application.
     pub(super) fn taken(&self) -> u64 {
-        self.seen().taken
+        self.taken.load(Relaxed)
     }
 
     pub(super) fn wrong(&self) -> u64 {
-        self.seen().wrong
+        self.wrong.load(Relaxed)
     }
 }
 
@@ -139,13 +162,13 @@ mod tests {
 
     use super::*;
     use crate::workload::nap;
-    use crate::{Costs, Machine};
+    use crate::{Costs, Machine, Vsmp};
 
     /// Packets of one byte: TCP has put 251 of them together, so the data of the second ticket begins like the stream.
     #[test]
     fn only_the_first_of_the_stream_need_not_wait() {
         let (order, _) = Machine::new(2, Costs::opteron_275()).run(|| {
-            let (arrivals, order) = (Arc::new(Arrivals::new(1)), Arc::new(Mutex::new(Vec::new())));
+            let (arrivals, order) = (Arc::new(Arrivals::<Vsmp>::new(1)), Arc::new(Mutex::new(Vec::new())));
             let (later, seen) = (arrivals.clone(), order.clone());
             let thread = Vsmp::spawn("later", Some(1), ThreadClass::Worker, move || {
                 later.wait_for(1251, false);
