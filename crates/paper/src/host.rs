@@ -1,11 +1,12 @@
-//! A load on this host: all subjects of a paper by turns, in the same seconds, with the lab's benchmark, or with its tests
-//! of RFC 2544 where the subjects are bridges.
+//! A load on this host: all subjects of a paper by turns, in the same seconds, with the lab's benchmark, with its tests of
+//! RFC 2544 where the subjects are bridges, or with the in-memory driver where threads carry packets.
 //!
 //! Each round begins with another subject ([`lab::sampling`] says why), and the samples of a round go into the store
 //! together. So a pair of samples with one number of the round is a pair of neighbours in time.
 
 mod bridge;
 mod messages;
+mod packets;
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -17,12 +18,14 @@ use lab::machine::Probe;
 use lab::sampling::{Contender, Slice};
 use lab::workload::{Bench, Codec, Params, SendMode};
 use serde_json::json;
+use vsmp::simulation::Workload;
 use vsmp::workload::messages::MESSAGE;
 
 use bridge::BridgeOfHost;
+use packets::PacketsOfHost;
 
 use crate::data::LINUX;
-use crate::plan::{HostLoad, Plan, warm_up};
+use crate::plan::{HostLoad, Plan};
 use crate::point::{Point, Sample};
 use crate::run::{Outcome, Progress};
 use crate::store::{Store, StoreError};
@@ -68,6 +71,7 @@ enum OpenSubject {
     Senders(Box<Bench>, Payload),
     Kernel(Box<KernelBench>),
     Bridge(Box<BridgeOfHost>),
+    Packets(Box<PacketsOfHost>),
 }
 
 impl OpenSubject {
@@ -76,14 +80,21 @@ impl OpenSubject {
             let bench = KernelBench::open(&kernel_params(point)).map_err(|error| error.to_string())?;
             return Ok(OpenSubject::Kernel(Box::new(bench)));
         }
-        let Some(payload) = Payload::of(point) else {
-            return Ok(OpenSubject::Bridge(Box::new(BridgeOfHost::start(point)?)));
-        };
+        let Some(payload) = Payload::of(point) else { return OpenSubject::open_other(point) };
         let said = |error: io::Error| error.to_string();
         let before = Threads::now().map_err(said)?;
         let bench = Bench::open(&params(point, payload)?).map_err(said)?;
         before.confine_later_ones(point.cpus as usize).map_err(said)?;
         Ok(OpenSubject::Senders(Box::new(bench), payload))
+    }
+
+    /// Opens what moves no bulk data.
+    fn open_other(point: &Point) -> Result<OpenSubject, String> {
+        match point.workload.parse()? {
+            Workload::Bridge(load) => Ok(OpenSubject::Bridge(Box::new(BridgeOfHost::start(point, load)?))),
+            Workload::Packets(traffic) => Ok(OpenSubject::Packets(Box::new(PacketsOfHost::new(point, traffic)?))),
+            _ => Err(format!("`{}` is not a load that runs on a host", point.workload)),
+        }
     }
 
     /// Measures a point of it.
@@ -112,6 +123,12 @@ impl OpenSubject {
                 let found = bridge.measure()?;
                 let mut sample = now(point);
                 bridge.fill(&mut sample, &found);
+                Ok(sample)
+            }
+            OpenSubject::Packets(packets) => {
+                let found = packets.measure().map_err(io::Error::other)?;
+                let mut sample = now(point);
+                packets.fill(&mut sample, &found).map_err(io::Error::other)?;
                 Ok(sample)
             }
         }
@@ -160,7 +177,7 @@ fn one_load(
             Err(reason) => outcome.failed.push((name(point), reason)),
         }
     }
-    let warming = warm_up(load.connections());
+    let warming = load.warm_ups();
     let mut number = load.last(store);
     let mut done = load.rounds(store);
     for turn in 0.. {
@@ -269,7 +286,7 @@ mod tests {
     use super::*;
     use crate::findings::Findings;
     use crate::plan::Effort;
-    use crate::{Paper, data::Selected};
+    use crate::{Paper, data::Selected, point::Place};
 
     /// The loads of a figure on this host, in two rounds.
     fn loads(paper: &str, figure: &str) -> Vec<HostLoad> {
@@ -277,7 +294,7 @@ mod tests {
         let paper = papers.iter().find(|known| known.id == paper).unwrap();
         let selected = [Selected { paper, figures: vec![paper.figure(figure).unwrap()] }];
         let (effort, host) = (Effort { full: false, seeds: 2 }, Probe::start().finish());
-        Plan::new(&selected, &[crate::point::Place::Host], effort, &host).unwrap().host
+        Plan::new(&selected, &[Place::Host], effort, &host).unwrap().host
     }
 
     fn run(load: &HostLoad, rounds: u64, store: &mut Store, stop: bool) -> Outcome {
@@ -333,6 +350,34 @@ mod tests {
         }
     }
 
+    /// Packets for real, on one CPU: every figure over processors that runs here has a value of each subject, and where one
+    /// thread carries all packets they keep their order.
+    #[test]
+    fn packets_of_this_host_are_measured_as_the_figures_need_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut load = loads("nahum", "locking").remove(0);
+        load.points.iter_mut().for_each(|point| point.slice_ms = 10);
+        let mut store = Store::open(directory.path()).unwrap();
+        let outcome = run(&load, 1, &mut store, false);
+        assert_eq!((outcome.measured, outcome.failed.len()), (load.points.len(), 0), "{outcome:?}");
+        for sample in store.samples() {
+            assert!(sample.values["throughput_mbps"].is_finite() && sample.values["waiting_percent"].is_finite());
+            let disorder = ["out_of_order_percent", "inversions_percent"].map(|name| sample.values[name]);
+            assert_eq!((sample.point.cpus, disorder), (1, [0.0; 2]), "{sample:?}");
+        }
+        let papers = Paper::all();
+        let paper = papers.iter().find(|paper| paper.id == "nahum").unwrap();
+        let findings = Findings::of(paper, store.samples(), &Probe::start().finish());
+        let figures: Vec<_> = findings.figures.iter().filter(|figure| figure.figure.loads(false).contains(&1)).collect();
+        let runs: Vec<_> =
+            figures.iter().filter(|figure| figure.figure.reason_not_to_run(Place::Host).is_none()).collect();
+        assert_eq!((figures.len(), runs.len()), (13, 11));
+        for figure in runs {
+            let alone = figure.rows.iter().filter(|row| row.connections == 1 && row.host.is_some());
+            assert_eq!(alone.count(), figure.figure.subjects.len(), "{}", figure.id);
+        }
+    }
+
     /// The kernel beside the stacks: on one CPU, on all of them, and for nine times as long.
     #[test]
     fn the_kernel_of_this_host_is_a_subject() {
@@ -379,8 +424,8 @@ mod tests {
     #[test]
     fn a_workload_that_no_host_runs_is_refused_by_name() {
         let point = &loads("netbsd", "tab3")[0].points[0];
-        let point = Point { workload: "packets-receive".to_owned(), ..point.clone() };
+        let point = Point { workload: "senders".to_owned(), ..point.clone() };
         let refused = OpenSubject::open(&point).err().unwrap();
-        assert_eq!(refused, "`packets-receive` is not a load that runs on a host");
+        assert_eq!(refused, "`senders` is not a load that runs on a host");
     }
 }

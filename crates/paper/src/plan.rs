@@ -39,6 +39,9 @@ impl Effort {
 
 /// Length of a trial of a bridge on the host, in milliseconds. A longer one is interrupted more often, and loses frames.
 pub const TRIAL_MS: u64 = 20;
+/// Length of a run of packets on the host in a quick run, in milliseconds, without its warm-up. It has hundreds of thousands of
+/// packets, and a paper has many subjects.
+const PACKETS_MS: u64 = 100;
 /// Trials of a search for the throughput of a bridge, roughly, with those that are repeated.
 const TRIALS: f64 = 50.0;
 
@@ -224,17 +227,25 @@ fn points(paper: &Paper, effort: Effort, host: &Machine) -> Result<BTreeMap<Load
             connections,
             cpus,
             lock: preset.habits.lock_kind.to_string(),
-            slice_ms: if figure.axis == Axis::FrameBytes { TRIAL_MS } else { effort.slice_ms() },
+            slice_ms: effort.slice_ms(),
             workload: figure.workload(subject, load),
             seed: 1,
         })
+    };
+    let sliced = |point: Point| {
+        let slice_ms = match (point.frame_bytes(), point.has_packets() && !effort.full) {
+            (Some(_), _) => TRIAL_MS,
+            (None, true) => PACKETS_MS,
+            (None, false) => point.slice_ms,
+        };
+        Point { slice_ms, ..point }
     };
     let mut points: BTreeMap<LoadName, Vec<Point>> = BTreeMap::new();
     for figure in paper.figures.iter().filter(|figure| figure.reason_not_to_run(Place::Host).is_none()) {
         for load in figure.loads_on_host(effort.full, host.cores) {
             let of_load = points.entry(LoadName::new(figure.axis, load)).or_default();
             let subjects = figure.subjects.iter().filter_map(|name| paper.subject(name));
-            for point in subjects.filter_map(|subject| point(figure, subject, load)) {
+            for point in subjects.filter_map(|subject| point(figure, subject, load)).map(sliced) {
                 if !of_load.contains(&point) {
                     of_load.push(point);
                 }
@@ -248,6 +259,13 @@ impl HostLoad {
     /// Connections; 0 of a bridge.
     pub fn connections(&self) -> u32 {
         self.points.first().map_or(0, |point| point.connections)
+    }
+
+    /// Rounds that are run and thrown away: with thousands of connections each is served rarely, so its slow start takes
+    /// longer. The search of a bridge begins with a trial that counts for nothing else, and a run of packets with a warm-up.
+    pub fn warm_ups(&self) -> u64 {
+        let warms_up = |point: &Point| point.frame_bytes().is_some() || point.has_packets();
+        if self.points.iter().all(warms_up) { 0 } else { 1 + u64::from(self.connections() / 4096) }
     }
 
     /// Its points in a round.
@@ -270,19 +288,18 @@ impl HostLoad {
 
     /// Seconds of some rounds: slices with a warm-up, and opening.
     fn seconds(&self, rounds: u64) -> f64 {
-        let passes =
-            |point: &Point| if point.has_messages() { 2.0 } else { point.frame_bytes().map_or(1.0, |_| TRIALS) };
+        let passes = |point: &Point| match point.frame_bytes() {
+            Some(_) => TRIALS,
+            None if point.has_messages() => 2.0,
+            // Two runs, each with its warm-up.
+            None if point.has_packets() => 2.5,
+            None => 1.0,
+        };
         let slice = |point: &Point| point.measured_ms() as f64 / 1e3 * passes(point);
         let slices: f64 = self.points.iter().map(slice).sum();
         let opening = self.points.len() as f64 * (0.2 + 2e-4 * f64::from(self.connections()));
-        slices * (rounds + warm_up(self.connections())) as f64 + opening
+        slices * (rounds + self.warm_ups()) as f64 + opening
     }
-}
-
-/// Rounds that are run and thrown away: with thousands of connections each is served rarely, so its slow start takes
-/// longer. The search of a bridge, which has none, begins with a trial that counts for nothing else.
-pub fn warm_up(connections: u32) -> u64 {
-    if connections == 0 { 0 } else { 1 + u64::from(connections / 4096) }
 }
 
 #[cfg(test)]

@@ -94,6 +94,11 @@ impl Point {
         self.workload.split('+').next() == Some("messages")
     }
 
+    /// Whether several threads carry the packets of few connections, as Nahum et al. measured.
+    pub fn has_packets(&self) -> bool {
+        self.workload.starts_with("packets-")
+    }
+
     /// Length of its measurement on the host, in milliseconds: [`slice_ms`](Point::slice_ms), unless its workload takes several
     /// times as long.
     pub fn measured_ms(&self) -> u64 {

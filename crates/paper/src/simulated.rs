@@ -58,6 +58,7 @@ pub fn measure(point: &Point) -> Result<Sample, String> {
     }
     if let Some((carried, packets)) = &carried {
         fill_packets(&mut sample, packets, carried)?;
+        sample.parameters.insert("trace".to_owned(), json!(format!("{:016x}", carried.trace)));
     }
     Ok(sample)
 }
@@ -99,7 +100,7 @@ fn with_values(preset: Preset, values: &[(&str, u32)]) -> Result<Preset, String>
 }
 
 /// Runs a simulation; a panic is its error.
-fn caught<R>(run: impl FnOnce() -> R) -> Result<R, String> {
+pub(crate) fn caught<R>(run: impl FnOnce() -> R) -> Result<R, String> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
         text.unwrap_or("the simulation panicked").lines().next().unwrap_or_default().to_owned()
@@ -107,7 +108,7 @@ fn caught<R>(run: impl FnOnce() -> R) -> Result<R, String> {
 }
 
 /// What the figures of Nahum et al. show. An error if a byte came to the wrong place.
-fn fill_packets(sample: &mut Sample, packets: &Packets, carried: &Carried) -> Result<(), String> {
+pub(crate) fn fill_packets(sample: &mut Sample, packets: &Packets, carried: &Carried) -> Result<(), String> {
     if carried.wrong > 0 {
         return Err(format!("{} bytes are not what was sent there", carried.wrong));
     }
@@ -122,7 +123,6 @@ fn fill_packets(sample: &mut Sample, packets: &Packets, carried: &Carried) -> Re
         ("connections", json!(packets.connections())),
         ("bytes", json!(packets.traffic.payload)),
         ("distances", json!(carried.disorder.distances)),
-        ("trace", json!(format!("{:016x}", carried.trace))),
     ] {
         sample.parameters.insert(name.to_owned(), number);
     }

@@ -253,7 +253,7 @@ struct Reading {
 
 impl Reading {
     fn take(world: &World) -> io::Result<Reading> {
-        let (locks, timed) = (sync::profile::snapshot(), sync::profile::is_timed::<Real>());
+        let (locks, timed) = (sync::profile::snapshot(), sync::profile::is_timed::<sync::Real>());
         let lock = |class: &sync::profile::ClassProfile| LockCount {
             class: class.class.name().to_owned(),
             acquired: class.acquired,

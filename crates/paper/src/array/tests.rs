@@ -235,7 +235,7 @@ fn a_result_that_cannot_be_written_is_not_there() {
 #[test]
 fn work_of_figures_has_the_points_of_a_run_and_the_loads_of_its_papers() {
     let papers = Paper::all();
-    let selected = Paper::select(&papers, &["willmann.fig2".to_owned(), "nahum.udp".to_owned()]).unwrap();
+    let selected = Paper::select(&papers, &["willmann.fig2".to_owned(), "nahum.machines".to_owned()]).unwrap();
     let host = lab::machine::Probe::start().finish();
     let plan = Plan::new(&selected, &Place::ALL, Effort::QUICK, &host).unwrap();
     let all = work(&selected, &Place::ALL, Effort::QUICK).unwrap();

@@ -9,7 +9,6 @@ use lab::rfc2544::bench::{BenchConfig, Between, BridgeBench, RING, STATIONS};
 use lab::rfc2544::line::{Buffers, PORTS};
 use lab::rfc2544::method::{Limits, Throughput};
 use serde_json::json;
-use vsmp::simulation::Workload;
 use vsmp::workload::bridges::BridgeLoad;
 
 use crate::plan::TRIAL_MS;
@@ -26,10 +25,7 @@ pub(super) struct BridgeOfHost {
 
 impl BridgeOfHost {
     /// The bridge of a point.
-    pub(super) fn start(point: &Point) -> Result<BridgeOfHost, String> {
-        let Workload::Bridge(load) = point.workload.parse()? else {
-            return Err(format!("`{}` is not a load that runs on a host", point.workload));
-        };
+    pub(super) fn start(point: &Point, load: BridgeLoad) -> Result<BridgeOfHost, String> {
         let (between, workers) = (Between::Bridge(load.exclusion), point.cpus as usize);
         let (ring, stations, buffers) = (RING, STATIONS, Buffers::Copied);
         let config = BenchConfig { between, workers, work: load.work, ring, stations, buffers };
