@@ -368,7 +368,8 @@ mod tests {
         let papers = Paper::all();
         let paper = papers.iter().find(|paper| paper.id == "nahum").unwrap();
         let findings = Findings::of(paper, store.samples(), &Probe::start().finish());
-        let figures: Vec<_> = findings.figures.iter().filter(|figure| figure.figure.loads(false).contains(&1)).collect();
+        let figures: Vec<_> =
+            findings.figures.iter().filter(|figure| figure.figure.loads(false).contains(&1)).collect();
         let runs: Vec<_> =
             figures.iter().filter(|figure| figure.figure.reason_not_to_run(Place::Host).is_none()).collect();
         assert_eq!((figures.len(), runs.len()), (13, 11));

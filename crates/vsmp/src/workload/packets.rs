@@ -69,6 +69,8 @@ const PERIOD: usize = 251;
 const BUFFER: u32 = 256 << 10;
 /// Packets for which they have room at least. A quarter of them may be in flight.
 const IN_WINDOW: usize = 16;
+/// The most packets in flight. Out of order, each takes up a packet buffer of the socket's, however short it is.
+const MOST_IN_FLIGHT: usize = 128;
 /// Longer than any round trip: nothing is lost, so no timer may expire.
 const LEAST_RTO: Duration = Duration::from_secs(3);
 
@@ -325,8 +327,9 @@ impl Packets {
         remote.mss = u16::try_from(self.traffic.payload).ok().filter(|_| !self.traffic.udp);
         remote.link = MemConfig { checksum_offload: self.traffic.summing == Summing::Card, ..link };
         (remote.window, remote.timestamps, remote.resends) = (self.buffer(), false, false);
-        // A packet that waits for an unfair lock may be overtaken by all that are in flight, and TCP keeps no more than these.
-        remote.in_flight = self.buffer() / 4;
+        // A packet that waits for an unfair lock, or its thread for a CPU, may be overtaken by all that are in flight, and TCP
+        // keeps no more than these.
+        remote.in_flight = (self.buffer() / 4).min((MOST_IN_FLIGHT * self.traffic.payload) as u32);
         if self.traffic.side == Side::Receive && !self.traffic.udp {
             remote.traffic = PeerTraffic::Source { bytes: None };
             let connections = self.connections() as u16;
