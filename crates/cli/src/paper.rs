@@ -172,27 +172,31 @@ fn measure(args: &RunArgs) -> Result<(), Failure> {
     end(&outcome, args)
 }
 
-/// A line for each figure that can run at none of the places, and for what this host leaves out of the others.
+/// What runs at none of the places, and what this host leaves out: a line for each reason, with its figures.
 fn not_run(selected: &[Selected<'_>], places: &[Place]) -> Vec<String> {
-    let mut lines = Vec::new();
+    let mut lines: Vec<(String, Vec<String>)> = Vec::new();
     for Selected { paper, figures } in selected {
         for figure in figures {
-            let reasons: Vec<_> = places.iter().map(|on| figure.reason_not_to_run(*on)).collect();
-            if places.contains(&Place::Host) && figure.reason_not_to_run(Place::Host).is_none() {
-                lines.extend(left_out(paper, figure));
-            }
-            if let Some(Some(reason)) = reasons.first().filter(|_| reasons.iter().all(Option::is_some)) {
-                lines.push(format!("{}.{} ({reason})", paper.id, figure.id));
+            let name = format!("{}.{}", paper.id, figure.id);
+            for reason in reasons_not_to_run(paper, figure, places) {
+                match lines.iter_mut().find(|(known, _)| *known == reason) {
+                    Some((_, names)) => names.push(name.clone()),
+                    None => lines.push((reason, vec![name.clone()])),
+                }
             }
         }
     }
-    lines
+    lines.into_iter().map(|(reason, names)| format!("{}: {reason}", names.join(", "))).collect()
 }
 
-/// A line for each subject and for the loads of a figure that need more CPUs than this host has.
-fn left_out(paper: &Paper, figure: &Figure) -> Vec<String> {
-    let line = |(what, reason)| format!("{}.{}, {what} on this host ({reason})", paper.id, figure.id);
-    paper.left_out(figure, cores()).into_iter().map(line).collect()
+/// Why a figure runs at none of the places, or each subject and the loads that need more CPUs than this host has.
+fn reasons_not_to_run(paper: &Paper, figure: &Figure, places: &[Place]) -> Vec<String> {
+    let reasons: Option<Vec<_>> = places.iter().map(|on| figure.reason_not_to_run(*on)).collect();
+    let nowhere = reasons.and_then(|reasons| reasons.first().map(|reason| (*reason).to_owned()));
+    let asks = places.contains(&Place::Host);
+    let left_out = if asks { paper.left_out(figure, cores()) } else { Vec::new() };
+    let left_out = left_out.into_iter().map(|(what, reason)| format!("{what} on this host ({reason})"));
+    left_out.chain(nowhere).collect()
 }
 
 fn announce(plan: &Plan, store: &Store, full: bool) {

@@ -195,7 +195,10 @@ fn papers_are_listed_with_what_runs_them_and_unknown_ones_are_refused() {
         ("run wilmann", "no paper is called `wilmann`; there are willmann, schmidt, nahum, netbsd, yates, and all"),
         ("run willmann.fig9", "willmann has no figure `willmann.fig9`; there are willmann.fig2, "),
         ("list wilmann", "no paper is called `wilmann`"),
-        ("run nahum --on host", "no figure of nahum can run there: nahum.locking (the workload is one of"),
+        (
+            "run nahum.machines --on host",
+            "no figure of nahum.machines can run there: nahum.machines: two simulated machines",
+        ),
         ("run willmann.tab2 --on host", "the lab reads no hardware counters"),
         ("run willmann --seeds 0", "1..=1000"),
         ("run willmann --quick --full", "--full"),
