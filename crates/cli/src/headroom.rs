@@ -23,13 +23,23 @@ const START: usize = 32 * MIB;
 const THREAD: usize = 4 * MIB;
 /// Memory freed before an error message is built.
 const RESERVE: usize = 256 << 10;
+/// Memory for the command line, which is read before a command says how much it needs.
+const COMMAND_LINE: usize = MIB;
 /// Address space of the program itself, with its libraries; about a third of it is used.
 const PROGRAM: usize = 64 * MIB;
 
 /// Prepares for a limited address space. Must be called first, before there are threads.
-pub fn prepare() {
-    if getrlimit(Resource::As).current.is_some() {
-        Real::allocate_from_one_heap();
+///
+/// # Errors
+/// The limit leaves no memory to read the command line: the sentence to print. Nothing has been allocated for it.
+pub fn prepare() -> Result<(), &'static str> {
+    if getrlimit(Resource::As).current.is_none() {
+        return Ok(());
+    }
+    Real::allocate_from_one_heap();
+    match reserve(COMMAND_LINE) {
+        Some(_) => Ok(()),
+        None => Err("too little memory to read the command line: raise the limit (`ulimit -v`)"),
     }
 }
 

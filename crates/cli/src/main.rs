@@ -82,8 +82,11 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    if let Err(reason) = headroom::prepare() {
+        eprintln!("heddle: {reason}");
+        return ExitCode::FAILURE;
+    }
     end_with_the_reader();
-    headroom::prepare();
     // On a usage error clap prints the sentence itself and exits with 2.
     match run(Cli::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
