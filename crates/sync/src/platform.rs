@@ -248,7 +248,8 @@ pub trait Platform: Copy + Default + Debug + Send + Sync + 'static {
         false
     }
 
-    /// The calling thread takes the lock of the queues to which that of the lock with this word belongs, and releases it.
+    /// Looks at the queue of sleepers of the lock with this word: locks the chain of queues that it is in, and unlocks it.
+    /// Called by a thread that waits for the lock, and by its holder.
     #[inline(always)]
     fn consult_turnstile(word: &Self::AtomicU32) {
         let _ = word;

@@ -39,7 +39,7 @@ pub struct Costs {
     /// What the thread that wakes another pays in addition if that one gets an idle CPU: an interrupt to it.
     pub wake_idle: u64,
     /// Looking for the sleepers of an adaptive lock that is held, beyond the line of their chain, which is locked
-    /// meanwhile: a waiter does it for each holder that it waits for, and a holder whom others wait for. 0: neither does.
+    /// meanwhile: a waiter does it for each holder that it waits for, and a holder if others wait for it. 0: neither does.
     pub turnstile: u64,
     /// A change of threads on a CPU.
     pub switch: u64,

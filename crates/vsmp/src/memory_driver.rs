@@ -11,7 +11,7 @@
 //! each. A packet for which there is no buffer is counted as [`DropReason::NoBuffer`].
 //!
 //! On a virtual machine the remote end costs nothing but the lock and one [`Step::Message`] under it. Only the headers of a
-//! packet are written into the buffer of the thread that takes it, as by a driver whose buffers keep their data. On the real
+//! packet are written into the buffer of the thread that takes it, as by a driver with buffers that keep their data. On the real
 //! machine a thread makes a packet while it holds the lock, data included, and processes there what the stack has sent.
 //!
 //! What may never happen: a step of the machine that can switch threads while the remote end is borrowed.
@@ -219,8 +219,8 @@ impl<P: Platform> RxQueue for Rx<P> {
     }
 }
 
-/// A packet of the remote end in a buffer of the thread that takes it: on a virtual machine, whose heap is another than
-/// that of the remote end, a copy. `None`: there is no buffer.
+/// A packet of the remote end in a buffer of the thread that takes it: on a virtual machine a copy, because the remote end
+/// has a heap of its own there. `None`: there is no buffer.
 fn own<P: Platform>(frame: PktBuf) -> Option<PktBuf> {
     if !P::CHARGED {
         return Some(frame);

@@ -273,7 +273,7 @@ fn a_lock_that_is_waited_for_costs_its_turnstile() {
         Machine::new(4, Costs { turnstile: 5000, ..costs() }).run(program).1.account.cycles(Part::Turnstile)
     };
     assert_eq!([cycles(0), cycles(1)], [0, 2 * 5000]);
-    // Three for the first holder, who looks, too; and the last two for the second one.
+    // Three waiters and the holder look at first, which is four; then the two waiters that are left.
     assert!(cycles(3) > 6 * 5000, "{} cycles, and none for a chain that another has locked", cycles(3));
 }
 

@@ -135,8 +135,8 @@ impl TimeWaits {
         self.first == self.end
     }
 
-    /// Puts in a connection whose tuple has this keyed hash; `key`: its key, if one is [`TimeWaits::out`]. False: it must
-    /// stay what it is.
+    /// Puts in a connection, with its tuple and the tuple's keyed hash; `key`: its key, if one is [`TimeWaits::out`]. False:
+    /// it must stay what it is.
     pub(super) fn put(
         &mut self,
         key: Option<Key>,

@@ -123,7 +123,7 @@ impl<P: Platform> Arrivals<P> {
         self.wrong.fetch_add(wrong, Relaxed);
     }
 
-    /// Counts a packet, whose first byte is `phase`, in its order; returns the ticket of a beginning of a period.
+    /// Counts a packet in its order. Its first byte is `phase`. Returns the ticket of a beginning of a period.
     fn order(&self, ticket: u32, phase: u32) -> u32 {
         let mut seen = self.seen();
         seen.disorder.packets += 1;
