@@ -33,8 +33,6 @@ const NO_THREAD: usize = usize::MAX - 1;
 struct SleepState<P: Platform> {
     /// When it wakes, in nanoseconds; or [`AWAKE`] or [`GONE`].
     until: P::AtomicU64,
-    /// Index of the kernel's or the platform's thread that does its work; [`NO_THREAD`] at first.
-    runner: P::AtomicUsize,
     /// How often it has slept, or was about to. Written by that thread.
     naps: P::AtomicU64,
     /// Ends its sleep, wherever it sleeps.
@@ -44,6 +42,9 @@ struct SleepState<P: Platform> {
 /// The sleep of all receive threads of a stack. Any thread.
 pub struct Alarms<P: Platform> {
     sleep_states: Box<[CachePadded<SleepState<P>>]>,
+    /// The index of the kernel's or the platform's thread that does the work of each; [`NO_THREAD`] at first. All threads look for
+    /// themselves here, so it is on no line that is written when one sleeps.
+    runners: CachePadded<Box<[P::AtomicUsize]>>,
     /// Announcements of earlier work so far.
     count: CachePadded<P::AtomicU64>,
     /// Other threads run the timers of connections, and wake up for them by themselves.
@@ -56,13 +57,13 @@ impl<P: Platform> Alarms<P> {
         let sleep_state = |_| {
             CachePadded::new(SleepState {
                 until: P::AtomicU64::new(AWAKE),
-                runner: P::AtomicUsize::new(NO_THREAD),
                 naps: P::AtomicU64::new(0),
                 wakers: Lock::new(LockKind::Blocking, LockClass::Control, Vec::new()),
             })
         };
         Alarms {
             sleep_states: (0..threads).map(sleep_state).collect(),
+            runners: CachePadded::new((0..threads).map(|_| P::AtomicUsize::new(NO_THREAD)).collect()),
             count: CachePadded::new(P::AtomicU64::new(0)),
             elsewhere: P::AtomicBool::new(false),
         }
@@ -87,7 +88,7 @@ impl<P: Platform> Alarms<P> {
     /// The calling thread does the work of receive thread `thread` from now on.
     #[inline]
     pub fn run_here(&self, thread: usize) {
-        let (runner, me) = (&self.sleep_states[thread].runner, P::thread_index());
+        let (runner, me) = (&self.runners[thread], P::thread_index());
         if runner.load(Ordering::Relaxed) != me {
             runner.store(me, Ordering::Relaxed);
         }
@@ -102,9 +103,8 @@ impl<P: Platform> Alarms<P> {
     /// Whether the calling thread does the work of receive thread `thread`.
     #[inline]
     pub fn is_run_here(&self, thread: usize) -> bool {
-        let sleep_state = &self.sleep_states[thread];
-        sleep_state.runner.load(Ordering::Relaxed) == P::known_thread_index()
-            && sleep_state.until.load(Ordering::Relaxed) != GONE
+        self.runners[thread].load(Ordering::Relaxed) == P::known_thread_index()
+            && self.sleep_states[thread].until.load(Ordering::Relaxed) != GONE
     }
 
     /// The least number of a receive thread whose work the calling thread does; `None`: it is no receive thread.
@@ -122,9 +122,9 @@ impl<P: Platform> Alarms<P> {
     /// Whether the calling thread does the work of an awake receive thread: it checks for work before it sleeps and
     /// needs no wake-up.
     #[inline]
-    fn is_own_thread_awake(sleep_state: &SleepState<P>) -> bool {
-        sleep_state.runner.load(Ordering::Relaxed) == P::known_thread_index()
-            && sleep_state.until.load(Ordering::Relaxed) == AWAKE
+    fn is_own_thread_awake(&self, thread: usize) -> bool {
+        self.runners[thread].load(Ordering::Relaxed) == P::known_thread_index()
+            && self.sleep_states[thread].until.load(Ordering::Relaxed) == AWAKE
     }
 
     /// Thread `thread` is about to sleep until the time that `earliest` returns ([`Time::MAX`]: until woken). The
@@ -168,7 +168,7 @@ impl<P: Platform> Alarms<P> {
     /// Announces work at `nanos` that any receive thread can do, and wakes a sleeping thread if none would wake by
     /// then. The caller has published the work and holds no guard.
     pub fn due(&self, nanos: u64) {
-        if self.sleep_states.iter().any(|sleep_state| Self::is_own_thread_awake(sleep_state)) {
+        if (0..self.threads()).any(|thread| self.is_own_thread_awake(thread)) {
             return;
         }
         self.announce();
@@ -188,7 +188,7 @@ impl<P: Platform> Alarms<P> {
     /// As [`Alarms::due`], for work that only thread `thread` can do.
     #[cold]
     pub fn due_at(&self, thread: usize, nanos: u64) {
-        if self.sleep_states.get(thread).is_some_and(|sleep_state| Self::is_own_thread_awake(sleep_state)) {
+        if thread < self.threads() && self.is_own_thread_awake(thread) {
             return;
         }
         self.announce();

@@ -12,6 +12,7 @@ pub mod conn_thread;
 pub mod connp_l;
 pub mod connp_t;
 pub mod declaration;
+pub mod due_cells;
 pub mod frame_input;
 pub mod frame_workers;
 pub mod giant;

@@ -8,6 +8,8 @@ mod alarms;
 mod backlog;
 #[path = "shuttle/channel.rs"]
 mod channel;
+#[path = "shuttle/due_cells.rs"]
+mod due_cells;
 #[path = "shuttle/frame_input.rs"]
 mod frame_input;
 #[path = "shuttle/gate.rs"]
@@ -27,9 +29,10 @@ use accept_queue::queued_while_falling_asleep;
 use alarms::{Calls, due_while_falling_asleep};
 use backlog::{two_wait, work_left_for_the_owner};
 use channel::{item_while_falling_asleep, room_while_looking};
+use due_cells::{deadline_while_looking, message_while_taking};
 use frame_input::interrupts_while_falling_asleep;
 use gate::{Passes, passes_while_it_closes};
-use planted::{InjectedFault, NoFence, Planted, outcome};
+use planted::{InjectedFault, NoFence, Planted, WeakRelease, outcome};
 use processor::left_beside_a_user;
 use readiness::{ready_while_falling_asleep, ready_while_registering};
 use steal::taken_by_home_and_thief;
@@ -109,6 +112,26 @@ fn a_channel_without_fences_is_found() {
     assert!(message.contains("deadlock"), "found, but as: {message}");
     let message = explore_all(room_while_looking::<Planted<Loom, NoFence>>).expect_err("loom must find the fault");
     assert!(message.contains("nobody was told"), "found, but as: {message}");
+}
+
+#[test]
+fn a_tick_forgets_no_cell_with_work() {
+    for lookers in [1, 2] {
+        explore_all(move || deadline_while_looking::<Loom>(lookers)).expect("the model holds");
+    }
+    explore_all(message_while_taking::<Loom>).expect("the model holds");
+}
+
+/// The thread that publishes a deadline and the one that looks each write a word and then read the other's; a bit says that the
+/// message before it can be read.
+#[test]
+fn a_tick_without_fences_is_found() {
+    let looking = || deadline_while_looking::<Planted<Loom, NoFence>>(1);
+    let message = explore_all(looking).expect_err("loom must find the fault");
+    assert!(message.contains("the deadline is forgotten"), "found, but as: {message}");
+    let taking = message_while_taking::<Planted<Loom, WeakRelease>>;
+    let message = explore_all(taking).expect_err("loom must find the fault");
+    assert!(message.contains("the message is forgotten"), "found, but as: {message}");
 }
 
 /// For callers. The thread that closes tries again while a driver owns a cell, which has no bound that loom knows: shuttle

@@ -35,6 +35,7 @@ use sync::{Lock, LockClass, LockKind, Platform, Writers};
 use super::RunningArchitecture;
 use super::cells::Cells;
 use super::declaration::{Declaration, Properties, TableRow, Variant};
+use super::due_cells::DueCells;
 use super::mailbox::Mailbox;
 use super::polled::PolledCell;
 use super::select::ThreadConfig;
@@ -102,9 +103,10 @@ pub fn new<P: Platform>(
     let groups = GROUPS_PER_THREAD * threads.max(1);
     let loads = Loads::new((threads, groups), lengths.period, shared.clock().now());
     let book = Book { loads, log: DecisionLog::default() };
+    let due = Arc::new(DueCells::new(threads, groups));
     let book = Arc::new(Lock::new(LockKind::Blocking, LockClass::Decisions, book));
     Arc::new(Cells::of_boxes(shared, groups, false, contents, |index| {
-        let group = FlowGroup::new(shared.clone(), index, lengths, book.clone());
+        let group = FlowGroup::new(shared.clone(), index, lengths, due.clone(), book.clone());
         let mailbox = Mailbox::list(shared.lock_kind_between_threads());
         let cell = boxed(|| Cell::new(shared, &slab, Writers::Many));
         boxed(move || PolledCell::new(group, *cell, mailbox))

@@ -24,6 +24,7 @@ use observe::{Counters, DropReason, Time};
 use sync::{CachePadded, PlantedMistake, Platform, ThreadClass};
 
 use super::adaptive::decisions::GroupDecision;
+use super::due_cells::DueCells;
 use super::frame_input::ArrivalTurn;
 use super::frame_workers::AboveWorkers;
 use super::own_threads::OwnThreads;
@@ -140,6 +141,21 @@ pub trait Exclusion<P: Platform>: Send + Sync + 'static {
     /// The receive rings that are polled while a cell is in use; the same for all cells. `None`: receive threads take frames at any time.
     fn rings(&self) -> Option<&PolledRings<P>> {
         None
+    }
+
+    /// Says which cells a tick has to look at; the same for all cells. `None`: at all of them.
+    fn due(&self) -> Option<&DueCells<P>> {
+        None
+    }
+
+    /// The deadline of the cell's timers as it was published ([`DueCells::publish`]).
+    fn noted_deadline(&self) -> u64 {
+        self.deadline()
+    }
+
+    /// Another receive thread owns the cell, and runs its timers.
+    fn is_elsewhere(&self) -> bool {
+        false
     }
 
     /// Whether another thread uses the cell, or is about to: an arrival would be queued.
@@ -340,6 +356,22 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
         let result = self.inner.cells[index].enter(hub, |cell| f(cell, &mut effects));
         effects.flush(hub.shared.links());
         result
+    }
+
+    /// The tick of an architecture that notes which cells have work.
+    #[inline(always)]
+    fn tick_due(&self, due: &DueCells<P>, now: Time) {
+        let CellsInner { hub, cells, .. } = &*self.inner;
+        if due.has_expired(now) {
+            let deadline = |cell: usize| (cells[cell].noted_deadline(), !cells[cell].is_elsewhere());
+            due.look(cells.len(), now, deadline, |cell| _ = cells[cell].tick(hub, now));
+        }
+        if E::POLLED {
+            let alarms = hub.shared.links().alarms();
+            for thread in (0..alarms.threads()).filter(|thread| alarms.is_run_here(*thread)) {
+                due.take(thread, |cell| cells[cell].tick(hub, now));
+            }
+        }
     }
 
     /// Queues an arrival for the thread that uses the cell. Not inlined, or the message would be built in the caller's
@@ -623,6 +655,9 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
         if hub.own_threads && E::RUNS_TIMERS {
             return;
         }
+        if let Some(due) = cells[0].due() {
+            return self.tick_due(due, now);
+        }
         let mut again = true;
         while again {
             again = false;
@@ -651,7 +686,8 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
     #[cold]
     fn timer_is_due(&self, now: Time) -> bool {
         let elsewhere = self.inner.hub.own_threads && E::RUNS_TIMERS;
-        !elsewhere && self.inner.cells.iter().any(|cell| cell.timer_deadline() <= now.as_nanos())
+        let none = self.inner.cells[0].due().is_some_and(|due| !due.has_expired(now));
+        !elsewhere && !none && self.inner.cells.iter().any(|cell| cell.timer_deadline() <= now.as_nanos())
     }
 
     fn is_quiescent(&self) -> bool {

@@ -14,6 +14,7 @@ use sync::{Atomic, Lock, LockClass, Ordering, Platform, Writers};
 use super::RunningArchitecture;
 use super::cells::{Cells, Exclusion, Hub};
 use super::declaration::{Declaration, NamedFault, NumericOption, Properties, TableRow, Variant};
+use super::due_cells::DueCells;
 use super::lazy_broadcast::{Broadcast, BroadcastPart, Groups};
 use super::select::ThreadConfig;
 use crate::connections::Upkeep;
@@ -77,6 +78,7 @@ struct Group<P: Platform> {
     cell: Lock<Cell<P>, P>,
     /// In nanoseconds; `u64::MAX` when nothing is armed. Written under the lock, read without.
     deadline: P::AtomicU64,
+    due: Arc<DueCells<P>>,
     broadcast: Option<Box<BroadcastPart<P>>>,
 }
 
@@ -89,9 +91,11 @@ pub fn new<P: Platform>(
 ) -> Arc<dyn RunningArchitecture<P>> {
     let slab = contents.slab.clone();
     let broadcast = lazy_broadcast.then(Broadcast::new);
+    let due = Arc::new(DueCells::new(0, count.into()));
     Arc::new(Cells::new(shared, count.into(), false, contents, |_| Group {
         cell: Lock::new(shared.lock_kind, LockClass::Group, Cell::new(shared, &slab, Writers::Many)),
         deadline: P::AtomicU64::new(u64::MAX),
+        due: due.clone(),
         broadcast: broadcast.as_ref().map(Broadcast::part),
     }))
 }
@@ -120,10 +124,12 @@ impl<P: Platform> Exclusion<P> for Group<P> {
         if let Some(part) = &self.broadcast {
             deadline = deadline.min(part.note(cell.half_open(), || hub.shared.clock().now()));
         }
-        if self.deadline.load(Ordering::Relaxed) != deadline {
-            self.deadline.store(deadline, Ordering::Relaxed);
-        }
+        self.due.publish(&self.deadline, deadline);
         Some(result)
+    }
+
+    fn due(&self) -> Option<&DueCells<P>> {
+        Some(&self.due)
     }
 
     #[inline]

@@ -22,6 +22,7 @@ use sync::{Atomic, CachePadded, Ordering, PlantedMistake, Platform, ThreadOwned,
 
 use super::adaptive::decisions::GroupDecision;
 use super::cells::{Exclusion, Hub};
+use super::due_cells::DueCells;
 use super::mailbox::Mailbox;
 use super::owned_cells;
 use crate::call::Reply;
@@ -100,6 +101,11 @@ pub trait Domain<P: Platform>: Send + Sync + 'static {
     /// The calling thread has used the cell, and is still in it.
     #[inline(always)]
     fn used(&self, _counts: &mut Self::Counts, _how: CellUse) {}
+
+    /// See [`Exclusion::due`].
+    fn due(&self) -> Option<&DueCells<P>> {
+        None
+    }
 
     /// When a timer of the cell is due, in nanoseconds, if any receive thread may run it; earlier if work was left
     /// ([`Domain::leave`]).
@@ -411,6 +417,19 @@ impl<P: Platform, D: Domain<P>> Exclusion<P> for PolledCell<P, D> {
         self.cell.owner() == Some(P::thread_index())
     }
 
+    fn due(&self) -> Option<&DueCells<P>> {
+        self.domain.due()
+    }
+
+    fn noted_deadline(&self) -> u64 {
+        self.domain.deadline()
+    }
+
+    fn is_elsewhere(&self) -> bool {
+        let owner = self.owner.load(Ordering::Relaxed);
+        D::SHARED && owner != NO_THREAD && owner != P::known_thread_index()
+    }
+
     fn is_home(&self) -> bool {
         self.is_mine() || (D::SHARED && self.owner.load(Ordering::Relaxed) == NO_THREAD)
     }
@@ -519,7 +538,11 @@ impl<P: Platform, D: Domain<P>> Exclusion<P> for PolledCell<P, D> {
                 return true;
             }
         } else if D::SHARED && owner != NO_THREAD {
-            // It is another thread's home, which wakes the next one when it gives the cell up.
+            // It is another thread's home, which wakes the next one when it gives the cell up. A message that was sent before that
+            // thread took the cell over may have been announced here.
+            if self.mailbox.pending() != 0 {
+                self.domain.wake();
+            }
             return false;
         } else if self.take_over(hub) {
             // Among the messages may be some of the calling thread, which enters the cell from now on.

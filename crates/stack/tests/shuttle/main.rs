@@ -21,6 +21,7 @@
 mod accept_queue;
 mod alarms;
 mod backlog;
+mod due_cells;
 mod frame_input;
 mod gate;
 mod mistakes;
@@ -271,4 +272,12 @@ fn an_earlier_deadline_wakes_a_sleeper() {
         holds(move || alarms::due_while_falling_asleep::<Checked>(threads, Calls::Any));
         holds(move || alarms::due_while_falling_asleep::<Checked>(threads, Calls::One));
     }
+}
+
+#[test]
+fn a_tick_forgets_no_cell_with_work() {
+    for lookers in [1, 2] {
+        holds(move || due_cells::deadline_while_looking::<Checked>(lookers));
+    }
+    holds(due_cells::message_while_taking::<Checked>);
 }

@@ -8,6 +8,7 @@ use super::decisions::{GroupDecision, GroupPlace};
 use super::load::ReceiveThreads;
 use super::policy::{Book, GroupCounts, Lengths, WindowEnd};
 use crate::alarm::Alarms;
+use crate::arch::due_cells::DueCells;
 use crate::arch::polled::{CellUse, Domain};
 use crate::place::Cell;
 use crate::shared::Shared;
@@ -24,14 +25,21 @@ pub struct FlowGroup<P: Platform> {
     home: P::AtomicUsize,
     /// In nanoseconds; `u64::MAX` when nothing is armed. Written by the owner, read by all.
     deadline: P::AtomicU64,
+    due: Arc<DueCells<P>>,
     book: Arc<Lock<Book, P>>,
 }
 
 impl<P: Platform> FlowGroup<P> {
     /// A shared group.
-    pub fn new(shared: Arc<Shared<P>>, index: usize, lengths: Lengths, book: Arc<Lock<Book, P>>) -> Self {
+    pub fn new(
+        shared: Arc<Shared<P>>,
+        index: usize,
+        lengths: Lengths,
+        due: Arc<DueCells<P>>,
+        book: Arc<Lock<Book, P>>,
+    ) -> Self {
         let (home, deadline) = (P::AtomicUsize::new(SHARED), P::AtomicU64::new(u64::MAX));
-        FlowGroup { shared, index, lengths, home, deadline, book }
+        FlowGroup { shared, index, lengths, home, deadline, due, book }
     }
 
     fn alarms(&self) -> &Alarms<P> {
@@ -49,7 +57,9 @@ impl<P: Platform> FlowGroup<P> {
         let next = counts.end(&self.lengths, &end, &mut self.book.lock());
         if let Some(place) = next {
             let home = if let GroupPlace::Home(home) = place { home } else { SHARED };
-            self.home.store(home, Ordering::Relaxed);
+            let before = self.home.swap(home, Ordering::Relaxed);
+            // The one gives it up, and the other takes it over, in its next tick.
+            [before, home].into_iter().filter(|home| *home != SHARED).for_each(|home| self.due.mark(home, self.index));
         }
     }
 }
@@ -83,6 +93,7 @@ impl<P: Platform> Domain<P> for FlowGroup<P> {
     fn wake(&self) {
         let home = self.home.load(Ordering::Relaxed);
         if home != SHARED {
+            self.due.mark(home, self.index);
             self.alarms().due_at(home, 0);
         }
     }
@@ -90,7 +101,7 @@ impl<P: Platform> Domain<P> for FlowGroup<P> {
     fn leave(&self, nanos: u64) {
         if nanos == 0 {
             // Until a thread has been in the group again.
-            self.deadline.store(0, Ordering::Relaxed);
+            self.due.publish(&self.deadline, 0);
         }
         self.alarms().due(nanos);
     }
@@ -108,10 +119,7 @@ impl<P: Platform> Domain<P> for FlowGroup<P> {
 
     #[inline(always)]
     fn changed(&self, cell: &Cell<P>) {
-        let deadline = cell.deadline_nanos();
-        if self.deadline.load(Ordering::Relaxed) != deadline {
-            self.deadline.store(deadline, Ordering::Relaxed);
-        }
+        self.due.publish(&self.deadline, cell.deadline_nanos());
     }
 
     #[inline(always)]
@@ -119,6 +127,10 @@ impl<P: Platform> Domain<P> for FlowGroup<P> {
         if counts.add(how, P::known_thread_index()) {
             self.end_window(counts);
         }
+    }
+
+    fn due(&self) -> Option<&DueCells<P>> {
+        Some(&self.due)
     }
 
     fn deadline(&self) -> u64 {
