@@ -175,3 +175,28 @@ fn a_segment_and_its_answer_cost_the_same_among_many_connections(arch: Architect
         assert_eq!(cost_among(2, arch, ends), cost_among(200, arch, ends), "{ends:?}");
     }
 }
+
+/// A receive thread looks at the cells that have work, and not at others: a segment, its answer and the ticks between load as
+/// many atomics with a thousand groups as with four, although a timer is armed.
+#[test]
+fn a_segment_and_its_answer_cost_the_same_with_many_groups() {
+    for ends in Ends::BOTH_FAMILIES {
+        let [few, many] = ["connp-l:4", "connp-l:1024"].map(|name| cost_among(2, Architecture::named(name), ends));
+        assert_eq!(few, many, "{ends:?}");
+    }
+}
+
+/// The same of `adaptive`, with 16 groups, which have messages, too: a poll that finds nothing looks for its receive thread and
+/// for marks, and at no group.
+#[test]
+fn an_idle_poll_looks_at_no_group() {
+    for ends in Ends::BOTH_FAMILIES {
+        let [locked, adaptive] = ["connp-l:4", "adaptive"].map(|name| {
+            let (mut node, ..) = connected(Architecture::named(name), ends);
+            let polls = [(); 3].map(|()| loads(|| node.driver.poll()));
+            assert_eq!(polls[2].0, 0);
+            polls[2].1
+        });
+        assert!(adaptive <= locked + 4, "{adaptive} loads, and {locked} where groups have only timers");
+    }
+}
