@@ -100,18 +100,6 @@ pub fn new<P: Platform>(
     }))
 }
 
-impl<P: Platform> Group<P> {
-    #[inline(never)]
-    fn run_timers(&self, hub: &Hub<P>, now: Time) {
-        let mut deferred = DeferredEffects::default();
-        self.enter(hub, |cell| cell.timers(now, &mut deferred));
-        deferred.flush(hub.shared.links());
-        if self.broadcast.as_ref().is_some_and(|part| part.takes_the_turn(now)) {
-            hub.cells.upgrade().iter().for_each(|cells| cells.tell_all());
-        }
-    }
-}
-
 impl<P: Platform> Exclusion<P> for Group<P> {
     const RUNS: bool = true;
 
@@ -137,10 +125,12 @@ impl<P: Platform> Exclusion<P> for Group<P> {
         self.deadline.load(Ordering::Relaxed)
     }
 
-    #[inline(always)]
     fn tick(&self, hub: &Hub<P>, now: Time) -> bool {
-        if self.deadline() <= now.as_nanos() {
-            self.run_timers(hub, now);
+        let mut deferred = DeferredEffects::default();
+        self.enter(hub, |cell| cell.timers(now, &mut deferred));
+        deferred.flush(hub.shared.links());
+        if self.broadcast.as_ref().is_some_and(|part| part.takes_the_turn(now)) {
+            hub.cells.upgrade().iter().for_each(|cells| cells.tell_all());
         }
         false
     }

@@ -23,12 +23,15 @@ const NEVER: u64 = u64::MAX;
 /// Cells in a word.
 const WORD: usize = u64::BITS as usize;
 
+/// A bit for each cell, on lines of their own.
+type MarkedCells<P> = CachePadded<Box<[<P as Platform>::AtomicU64]>>;
+
 /// See the head of the file. Any thread.
 pub struct DueCells<P: Platform> {
     /// In nanoseconds.
     earliest: CachePadded<P::AtomicU64>,
     /// The marked cells, by receive thread.
-    marked: Box<[CachePadded<Box<[P::AtomicU64]>>]>,
+    marked: Box<[MarkedCells<P>]>,
 }
 
 impl<P: Platform> DueCells<P> {
