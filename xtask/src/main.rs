@@ -47,7 +47,7 @@ cargo xtask instructions --bridge   count a frame through the bridge by function
 cargo xtask release         the binary with profile-guided and link-time optimisation (needs rustup component add llvm-tools)
 cargo xtask release --compare   the same, and its speed in ratios to plain cargo build --release
 cargo xtask inheriting      all tests with descriptors 9 and 200 open, 256 files, 1 MiB of stack and no standard input
-cargo xtask mutants [SCOPE..] [--shard K/N] [--changed COMMIT] [--file PATH] [--survivors] [--quick] [--each] [--list]
+cargo xtask mutants [SCOPE..] [--shard K/N] [--changed COMMIT] [--file PATH].. [--survivors] [--quick] [--each] [--list]
                             plant mistakes that a test must notice (needs cargo-mutants; minutes to an hour a scope; xtask/mutants.toml)
 cargo xtask switch-matrix [ARCH..]   switch a stack under load between all pairs of variants, or from these
 cargo xtask walk            follow one segment and one write through the stack under several architectures

@@ -9,10 +9,10 @@
 //! is caught. It also lists the mutants that survive for a stated reason, each identified by its file, its change and
 //! the text of the source line, so that lines may move; if the line or the result has changed, the entry fails the run.
 //!
-//! `--shard K/N` runs the K-th of N parts of a scope (from 0), `--file` one file of it, `--changed` only the changes of
-//! the working tree against a commit, `--survivors` those that survived the last time, `--resume` those that a run which
-//! was ended has left. `--near` builds and runs only the nearest tests, and `--quick` leaves out slow ones: their survivors
-//! are to be run again.
+//! `--shard K/N` runs the K-th of N parts of a scope (from 0), `--file` one file of it (or several, each with the
+//! option), `--changed` only the changes of the working tree against a commit, `--survivors` those that survived the last
+//! time, `--resume` those that a run which was ended has left. `--near` builds and runs only the nearest tests, and
+//! `--quick` leaves out slow ones: their survivors are to be run again.
 
 mod report;
 mod switches;
@@ -92,7 +92,7 @@ struct Wanted<'a> {
     scopes: Vec<&'a str>,
     shard: Option<&'a str>,
     changed: Option<&'a str>,
-    file: Option<&'a str>,
+    files: Vec<&'a str>,
     list: bool,
     each: bool,
     survivors: bool,
@@ -101,7 +101,7 @@ struct Wanted<'a> {
     near: bool,
 }
 
-/// `cargo xtask mutants [SCOPE..] [--shard K/N] [--changed COMMIT] [--file PATH] [--survivors] [--resume]
+/// `cargo xtask mutants [SCOPE..] [--shard K/N] [--changed COMMIT] [--file PATH].. [--survivors] [--resume]
 /// [--near] [--quick] [--each] [--list]`.
 ///
 /// # Errors
@@ -112,8 +112,8 @@ pub fn run(words: &[&str]) -> Result<(), String> {
         fs::read_to_string(metadata::root().join(LIST)).map_err(|error| format!("cannot read {LIST}: {error}"))?;
     let list: List = toml::from_str(&text).map_err(|error| format!("{LIST}: {error}"))?;
     let mut scopes = chosen(&list.scope, &wanted.scopes)?;
-    if let Some(file) = wanted.file {
-        scopes = with_file(scopes, file)?;
+    if !wanted.files.is_empty() {
+        scopes = with_files(scopes, &wanted.files)?;
     }
     if !command(&["mutants", "--version"]).output().is_ok_and(|output| output.status.success()) {
         return Err(format!("cargo-mutants is not installed: {INSTALL}"));
@@ -125,7 +125,8 @@ pub fn run(words: &[&str]) -> Result<(), String> {
             continue;
         }
         let found = if wanted.each { each(scope, &wanted)? } else { switched(scope, &list.scope, &wanted)? };
-        let whole = wanted.shard.or(wanted.changed).or(wanted.file).is_none() && !wanted.quick && !wanted.near;
+        let part = wanted.shard.or(wanted.changed).is_some() || !wanted.files.is_empty();
+        let whole = !part && !wanted.quick && !wanted.near;
         complaints.extend(check_survivors(scope, &list.accepted, &found, whole)?);
     }
     match complaints.len() {
@@ -142,7 +143,7 @@ fn parse<'a>(words: &[&'a str]) -> Result<Wanted<'a>, String> {
         match word {
             "--shard" => wanted.shard = Some(value("--shard")?),
             "--changed" => wanted.changed = Some(value("--changed")?),
-            "--file" => wanted.file = Some(value("--file")?),
+            "--file" => wanted.files.push(value("--file")?),
             "--list" => wanted.list = true,
             "--each" => wanted.each = true,
             "--survivors" => wanted.survivors = true,
@@ -156,11 +157,13 @@ fn parse<'a>(words: &[&'a str]) -> Result<Wanted<'a>, String> {
     Ok(wanted)
 }
 
-/// The scopes that have this file.
-fn with_file<'a>(scopes: Vec<&'a Scope>, file: &str) -> Result<Vec<&'a Scope>, String> {
-    let has = |scope: &&Scope| scope.files.iter().any(|files| matches(files, file));
-    let found: Vec<&Scope> = scopes.into_iter().filter(has).collect();
-    if found.is_empty() { Err(format!("no scope in {LIST} has the file {file}")) } else { Ok(found) }
+/// The scopes that have one of these files.
+fn with_files<'a>(scopes: Vec<&'a Scope>, files: &[&str]) -> Result<Vec<&'a Scope>, String> {
+    let has = |scope: &Scope, file: &str| scope.files.iter().any(|files| matches(files, file));
+    if let Some(file) = files.iter().find(|file| !scopes.iter().any(|scope| has(scope, file))) {
+        return Err(format!("no scope in {LIST} has the file {file}"));
+    }
+    Ok(scopes.into_iter().filter(|scope| files.iter().any(|file| has(scope, file))).collect())
 }
 
 /// The scopes of these names, all where none is named.
@@ -186,11 +189,12 @@ fn finish(command: &mut Command, fine: &[i32]) -> Result<(), String> {
     }
 }
 
-/// `cargo mutants` on the files of a scope, or on the one that is wanted.
+/// `cargo mutants` on the files of a scope, or on those of them that are wanted.
 fn examine(scope: &Scope, wanted: &Wanted) -> Command {
     let mut command = command(&["mutants", "--no-config", "--package", &scope.package]);
-    let files = scope.files.iter().map(String::as_str).filter(|_| wanted.file.is_none());
-    for file in files.chain(wanted.file) {
+    let wanted_here = wanted.files.iter().copied().filter(|file| scope.files.iter().any(|files| matches(files, file)));
+    let files = scope.files.iter().map(String::as_str).filter(|_| wanted.files.is_empty());
+    for file in files.chain(wanted_here) {
         command.args(["--file", file]);
     }
     for file in &scope.except {
@@ -444,14 +448,17 @@ mod tests {
         let list: List =
             toml::from_str(&fs::read_to_string(metadata::root().join(LIST)).expect("the list")).expect("TOML");
         let named = |file| {
-            let found = with_file(list.scope.iter().collect(), file)?;
+            let found = with_files(list.scope.iter().collect(), &[file])?;
             Ok::<_, String>(found.iter().map(|scope| scope.name.clone()).collect::<Vec<_>>())
         };
         assert_eq!(named("crates/stack/src/alarm.rs"), Ok(vec!["place".to_owned()]));
         assert_eq!(named("crates/stack/src/arch/cells.rs"), Ok(vec!["arch".to_owned()]));
         assert!(named("crates/stack/src/nothing.rs").is_err());
-        let wanted = parse(&["place", "--file", "crates/stack/src/alarm.rs"]).expect("words");
-        assert_eq!((wanted.scopes, wanted.file), (vec!["place"], Some("crates/stack/src/alarm.rs")));
+        let files = ["crates/stack/src/alarm.rs", "crates/stack/src/arch/cells.rs"];
+        let wanted = parse(&["place", "--file", files[0], "--file", files[1]]).expect("words");
+        assert_eq!((wanted.scopes, &wanted.files[..]), (vec!["place"], &files[..]));
+        let of_both = with_files(list.scope.iter().collect(), &files).expect("scopes");
+        assert_eq!(of_both.iter().map(|scope| &*scope.name).collect::<Vec<_>>(), ["arch", "place"]);
     }
 
     #[test]
