@@ -313,6 +313,28 @@ fn closing_with_an_unread_ring_resets(arch: Architecture) {
     }
 }
 
+/// A connection that gets the place of one that ended with an unread ring has nothing of it: it is closed in order.
+#[every_arch(only(connp_t, connp_t_spsc))]
+fn a_channel_ends_with_its_connection(arch: Architecture) {
+    for ends in Ends::BOTH_FAMILIES {
+        let mut user = User::<Real>::new(arch, ends);
+        user.peer(TcpFlags::PSH, b"unread");
+        user.node.call(&user.socket, Call::Close(tcp::Close));
+        user.node.settle();
+        let listener = user.node.listen(PORT + 1, 4);
+        for port in 3000..3032 {
+            let answers = user.node.exchange(&Segment::syn(port, PORT + 1).frame_over(ends));
+            let ack = tcp_of(&answers[0]).expect("a SYN-ACK").0.seq.0.wrapping_add(1);
+            user.node.exchange(&Segment::ack((port, PORT + 1), ISS.wrapping_add(1), ack).frame_over(ends));
+            let socket = listener.accept().expect("a child waits");
+            user.node.call(&socket, Call::Close(tcp::Close));
+            let sent = user.node.settle();
+            let (last, _) = sent.iter().find_map(|frame| tcp_of(frame)).expect("a segment");
+            assert_eq!(last.flags, TcpFlags::FIN | TcpFlags::ACK, "{arch}");
+        }
+    }
+}
+
 /// Where nothing is unread, closing is orderly.
 #[every_arch(only(connp_t, connp_t_spsc))]
 fn closing_with_an_empty_ring_ends_the_stream(arch: Architecture) {

@@ -478,9 +478,7 @@ impl<P: Platform> Place for Cell<P> {
             self.wheel.cancel(connection.timer, *slot);
             self.shared.control().account().discharge(&self.account, connection.charge, self.shared.control().tcp());
         }
-        if !self.channels.is_unused() {
-            self.channels.remove(*slot);
-        }
+        self.channels.remove(*slot);
         let admission = self.directory.take_admission(*slot);
         self.directory.connections.free(*slot);
         admission

@@ -56,6 +56,7 @@ impl<P: Platform> Channels<P> {
     }
 
     /// The connection has gone.
+    #[inline]
     pub(super) fn remove(&mut self, slot: u32) {
         if let Some(end) = self.ends.get_mut(slot as usize) {
             *end = None;

@@ -39,9 +39,7 @@ impl<P: Platform> Cell<P> {
             return None;
         }
         self.wheel.cancel(timer, slot);
-        if !self.channels.is_unused() {
-            self.channels.remove(slot);
-        }
+        self.channels.remove(slot);
         // Otherwise the wheel waits for the first already.
         Some(if ends_first { self.await_first() } else { u64::MAX })
     }

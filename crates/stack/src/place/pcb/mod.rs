@@ -149,7 +149,7 @@ impl<P: Platform> EmitContext<'_, P> {
 }
 
 /// A lock that is held beside the connection and released once the acknowledgement has been processed: the table lock
-/// of the hand-over-hand policy. `()` if there is none.
+/// of the hand-over-hand policy.
 pub trait HeldBeside {
     /// Lets go.
     fn release(&mut self);
@@ -157,14 +157,6 @@ pub trait HeldBeside {
     fn is_held(&self) -> bool;
     /// The connection is held, and its earlier wake-ups are no longer needed ([`tcp::TableChange::replaces_wake_up`]).
     fn cancel_wake_up(&mut self) {}
-}
-
-impl HeldBeside for () {
-    fn release(&mut self) {}
-
-    fn is_held(&self) -> bool {
-        false
-    }
 }
 
 /// A whole driver that releases a second lock as soon as the send side has been processed.
