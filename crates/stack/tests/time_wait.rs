@@ -11,7 +11,7 @@ use stack::call::{Call, Reply};
 use stack::socket::ListenerShared;
 use sync::Real;
 use testbed::frames::{self, Ends, ISS, Segment, tcp_of};
-use testbed::node::{Node, NodeConfig};
+use testbed::node::{Node, NodeConfig, send};
 use wire::tcp::{Options, TcpFlags, Timestamps};
 
 const PORT: u16 = 80;
@@ -202,6 +202,60 @@ fn they_move_with_the_stack(arch: Architecture) {
         node.pass(Duration::from_secs(2), Duration::from_millis(500));
         assert_eq!(census(&node), (0, 0), "{arch} by {to}");
     }
+}
+
+/// The wheel moves its entries when it gives back the memory of a peak, that of the TIME-WAITs, too.
+#[every_arch]
+fn their_wake_up_is_known_after_memory_was_given_back(arch: Architecture) {
+    const OTHERS: u16 = 300;
+    let mut node = node(arch);
+    let listener = node.listen(PORT, 8);
+    let others: Vec<_> = (FIRST..FIRST + OTHERS)
+        .map(|port| {
+            let answers = node.exchange(&Segment::syn(port, PORT).frame());
+            let (syn_ack, _) = answers.iter().find_map(|frame| tcp_of(frame)).expect("a SYN-ACK");
+            node.exchange(&Segment::ack((port, PORT), ISS.wrapping_add(1), syn_ack.seq.0.wrapping_add(1)).frame());
+            let socket = listener.accept().expect("a child waits");
+            assert!(matches!(node.call(&socket, send(b"text")), Reply::Sent(Ok(_))));
+            node.settle();
+            socket
+        })
+        .collect();
+    let peer = close_first(&mut node, &listener, Ends::PEER_TO_STACK, 1999);
+    assert_eq!(node.stack.stats().timers, usize::from(OTHERS) + 1);
+    for socket in &others {
+        node.call(socket, Call::Abort(tcp::Abort));
+    }
+    // Longer than a stack takes to return memory that was not needed for some time.
+    node.pass(Duration::from_secs(35), Duration::from_millis(500));
+    assert_eq!((census(&node), node.stack.stats().timers), ((1, 1), 1), "{arch}");
+    announce(&mut node);
+    assert!(answers(&mut node, &peer), "{arch}");
+    assert_eq!((census(&node), node.stack.stats().timers), ((1, 1), 1), "{arch}");
+    node.pass(Duration::from_secs(61), Duration::from_millis(500));
+    assert_eq!((census(&node), node.stack.stats().timers), ((0, 0), 0), "{arch}");
+}
+
+/// What is kept of a connection has its times in short: they are right however long the stack has run.
+#[every_arch]
+fn they_end_in_time_after_the_stack_has_run_for_months(arch: Architecture) {
+    let mut node = node(arch);
+    node.clock.advance(Duration::from_secs(200 * 24 * 3600));
+    node.settle();
+    announce(&mut node);
+    let listener = node.listen(PORT, 8);
+    let peers = close_many(&mut node, &listener, 4);
+    node.pass(Duration::from_secs(30), Duration::from_secs(1));
+    announce(&mut node);
+    let next = Peer { seq: peers[0].seq.wrapping_add(1), ..peers[0] };
+    assert!(node.exchange(&next.segment(TcpFlags::RST, 100)).is_empty());
+    assert!(answers(&mut node, &peers[1]), "{arch}");
+    node.pass(Duration::from_secs(29), Duration::from_millis(500));
+    assert_eq!(census(&node), (8, 8), "{arch}");
+    node.pass(Duration::from_secs(2), Duration::from_millis(500));
+    assert_eq!(census(&node), (1, 1), "{arch}: the one that heard a FIN");
+    node.pass(Duration::from_secs(30), Duration::from_millis(500));
+    assert_eq!(census(&node), (0, 0), "{arch}");
 }
 
 /// A user that keeps the socket of a connection that it has closed finds nothing, from TIME-WAIT on.

@@ -439,6 +439,7 @@ mod tests {
                     let deadline = model.remove(&n).expect("it is there");
                     assert_eq!(kept.deadline(now), deadline);
                     waits.revived(key(n), position, deadline);
+                    assert_eq!(waits.out(), Some(key(n)));
                     // It ends, or goes back, or waits again.
                     let again = match dice.below(3) {
                         0 => continue,
@@ -483,6 +484,21 @@ mod tests {
         assert_eq!(waits.len(), 2);
     }
 
+    /// One that was taken out and ends before it comes back has no place: the queue has passed its gap.
+    #[test]
+    fn one_whose_gap_has_gone_is_not_put_there() {
+        let (mut closed, mut waits) = (Closed::new(), TimeWaits::new(&secrets()));
+        let (early, late) = (closed.kept(second(100)), closed.kept(second(130)));
+        let end = early.deadline(second(100));
+        assert!(waits.put(None, (&tuple(1), hash(&tuple(1))), early, second(100)));
+        assert!(waits.put(None, (&tuple(2), hash(&tuple(2))), late, second(130)));
+        let (position, kept) = waits.take(&tuple(1), hash(&tuple(1))).expect("it is there");
+        waits.revived(key(1), position, end);
+        assert!(waits.expire(end).is_none(), "the other ends later");
+        assert!(!waits.put(Some(key(1)), (&tuple(1), hash(&tuple(1))), kept, end));
+        assert_eq!(waits.tuples(), [tuple(2)]);
+    }
+
     /// There are 255 local addresses at most, and a number is free when no entry has it.
     #[test]
     fn local_addresses_have_numbers() {
@@ -507,5 +523,101 @@ mod tests {
         (0..4000).for_each(|n| assert!(waits.put(Some(key(n)), (&tuple(n), hash(&tuple(n))), kept, second(100))));
         assert!(waits.footprint() <= 4000 * (64 + 16), "{} bytes each", waits.footprint() / 4000);
         assert!((0..4000).all(|n| waits.take(&tuple(n), hash(&tuple(n))).is_some()));
+    }
+
+    /// Connections with these numbers, all of which wait from now on.
+    fn with(numbers: std::ops::Range<usize>) -> TimeWaits {
+        let (mut closed, mut waits) = (Closed::new(), TimeWaits::new(&secrets()));
+        let kept = closed.kept(second(100));
+        for n in numbers {
+            assert!(waits.put(Some(key(n)), (&tuple(n), hash(&tuple(n))), kept, second(100)));
+        }
+        waits
+    }
+
+    fn take(waits: &mut TimeWaits, numbers: std::ops::Range<usize>) {
+        for n in numbers {
+            assert!(waits.take(&tuple(n), hash(&tuple(n))).is_some());
+        }
+    }
+
+    /// Half of the positions and a few more may be gaps: the next that is appended finds more, and closes them.
+    #[test]
+    fn gaps_are_closed_when_they_are_more_than_the_rest() {
+        for (gaps, positions) in [(66, 101), (67, 34)] {
+            let mut waits = with(0..100);
+            take(&mut waits, 0..gaps);
+            let kept = Closed::new().kept(second(100));
+            assert!(waits.put(None, (&tuple(100), hash(&tuple(100))), kept, second(100)));
+            assert_eq!((waits.end - waits.first, waits.len()), (positions, 101 - gaps), "{gaps} gaps");
+            take(&mut waits, gaps..101);
+            assert!(waits.is_empty());
+        }
+    }
+
+    /// An index of which a quarter is used is left alone. Room for as many again is kept.
+    #[test]
+    fn memory_of_a_peak_is_given_back_and_room_for_as_many_again_is_kept() {
+        for (rest, capacity) in [(112, 448), (111, 224), (50, 112)] {
+            let mut waits = with(0..rest);
+            let mut index = std::mem::take(&mut waits.index);
+            index.reserve(400 - rest, |low| waits.hash(position(waits.base, *low)).spread());
+            waits.index = index;
+            assert_eq!(waits.index.capacity(), 448);
+            waits.trim();
+            assert_eq!(waits.index.capacity(), capacity, "{rest} are left");
+            take(&mut waits, 0..rest);
+        }
+        let mut waits = with(0..4000);
+        waits.chunks.truncate(7);
+        waits.end = 7 * CHUNK as u64;
+        waits.trim();
+        assert!((14..=16).contains(&waits.chunks.capacity()), "{}", waits.chunks.capacity());
+    }
+
+    /// What a peak has left behind counts as memory until it is given back; so do addresses.
+    #[test]
+    fn all_memory_counts() {
+        let mut waits = with(0..4000);
+        let (chunks, places) = (4000 / CHUNK, waits.chunks.capacity());
+        let beside = places * size_of::<Vec<TimeWaitEntry>>() + waits.index.allocation_size();
+        assert!(places >= chunks && waits.index.allocation_size() > 4000 * size_of::<u32>());
+        assert!((0..1000).contains(&(waits.footprint() - chunks * 1024 - beside)), "{}", waits.footprint());
+        while waits.expire(second(200)).is_some() {}
+        assert!((1..1000).contains(&(waits.footprint() - beside)), "{}: addresses remain", waits.footprint());
+        waits.trim();
+        assert!(waits.footprint() < beside / 100, "{}", waits.footprint());
+
+        let few = with(0..255).footprint();
+        let mut closed = Closed::new();
+        let (kept, mut waits) = (closed.kept(second(100)), TimeWaits::new(&secrets()));
+        for n in 0..255 {
+            let tuple = FourTuple { local_addr: [10, 1, 0, n].into(), ..tuple(0) };
+            assert!(waits.put(None, (&tuple, hash(&tuple)), kept, second(100)));
+        }
+        assert!(waits.footprint() - few >= 240 * size_of::<IpAddr>(), "{} and {few}", waits.footprint());
+    }
+
+    /// Numbers of entries are counted on beyond 32 bits, of which the index has the low half.
+    #[test]
+    fn positions_outgrow_32_bits() {
+        let (mut closed, mut waits) = (Closed::new(), TimeWaits::new(&secrets()));
+        let start = u64::from(u32::MAX) - 20;
+        (waits.base, waits.first, waits.end) = (start, start, start);
+        let mut now = second(100);
+        for n in 0..100 {
+            now += Duration::from_secs(1);
+            let kept = closed.kept(now);
+            assert!(waits.put(None, (&tuple(n), hash(&tuple(n))), kept, now));
+            if n % 3 == 0 {
+                let again = n - n % 10;
+                take(&mut waits, again..again + 1);
+                let kept = closed.kept(now);
+                assert!(waits.put(None, (&tuple(again), hash(&tuple(again))), kept, now));
+            }
+            while waits.expire(now - Duration::from_secs(20) + Duration::from_secs(60)).is_some() {}
+        }
+        assert!(waits.first > 1 << 32);
+        assert_eq!(waits.tuples().len(), waits.len());
     }
 }
