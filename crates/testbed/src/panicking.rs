@@ -33,6 +33,8 @@ pub struct PanicSwitch {
     pub syn: AtomicU32,
     /// When it transmits a SYN with an ACK.
     pub syn_ack: AtomicU32,
+    /// When it transmits a reset.
+    pub reset: AtomicU32,
     /// When it delivers a frame with [`MARK`] in it.
     pub receive: AtomicU32,
     /// Whenever its receive queue is polled.
@@ -55,6 +57,16 @@ fn marked(frame: &[u8]) -> bool {
 fn syn_and_ack(frame: &[u8]) -> (bool, bool) {
     let flags = if frame.get(23) == Some(&6) { frame.get(47).copied().unwrap_or(0) } else { 0 };
     (flags & 2 != 0, flags & 16 != 0)
+}
+
+/// Whether this is a TCP segment with RST, over IP without options.
+fn is_reset(frame: &[u8]) -> bool {
+    let flags = match (frame.get(12..14), frame.get(23), frame.get(20)) {
+        (Some([0x08, 0x00]), Some(6), _) => frame.get(47),
+        (Some([0x86, 0xdd]), _, Some(6)) => frame.get(67),
+        _ => None,
+    };
+    flags.is_some_and(|flags| flags & 4 != 0)
 }
 
 /// The device: it panics according to its [`PanicSwitch`], and otherwise behaves as `inner`.
@@ -136,6 +148,9 @@ impl TxQueue for PanickingTx {
             (true, true) => trip(&self.plant.syn_ack),
             (true, false) => trip(&self.plant.syn),
             _ => {}
+        }
+        if is_reset(&frame) {
+            trip(&self.plant.reset);
         }
         self.inner.transmit(frame)
     }

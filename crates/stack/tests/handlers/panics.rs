@@ -2,8 +2,8 @@
 //! polls, which passes its own panics on.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use every_arch::every_arch;
@@ -55,11 +55,12 @@ fn a_panic_resets_its_connection_and_no_other(arch: Architecture) {
 }
 
 /// A panic of the stack itself, in a device that is given a segment: the handler of that connection is told that it is
-/// closed, as its last callback, and is dropped; others go on.
+/// closed, as its last callback, and is dropped; others go on. So it is if the reset panics, too. Nothing is left in the
+/// account.
 #[every_arch]
 fn a_panic_of_the_stack_is_the_last_that_a_handler_is_told(arch: Architecture) {
     mute();
-    for ends in Ends::BOTH_FAMILIES {
+    for (ends, resets) in Ends::BOTH_FAMILIES.into_iter().flat_map(|ends| [(ends, 0), (ends, 1)]) {
         let mut switch = None;
         let terms = NodeConfig { contain: true, ..NodeConfig::new(arch) };
         let mut node = Node::<Real>::with_device(terms, |near| {
@@ -70,10 +71,13 @@ fn a_panic_of_the_stack_is_the_last_that_a_handler_is_told(arch: Architecture) {
         let switch = switch.expect("the device is wrapped");
         node.exchange(&frames::arp_request());
         node.exchange(&frames::neighbour_solicitation());
-        let (log, life) = (Log::default(), Arc::new(()));
-        let owned = life.clone();
+        let (log, life, closed_at) = (Log::default(), Arc::new(()), Arc::new(Mutex::new(None)));
+        let (owned, at) = (life.clone(), closed_at.clone());
         let _listener = serve(&node, &log, move |conn, seen| {
             let _owned = &owned;
+            if let Seen::Closed(_) = seen {
+                *at.lock().expect("no panic") = Some(conn.now());
+            }
             if let Seen::Data(data) = seen {
                 let _ = conn.send(data);
             }
@@ -82,13 +86,18 @@ fn a_panic_of_the_stack_is_the_last_that_a_handler_is_told(arch: Architecture) {
         let (mut other, _) = Peer::connect(&mut node, ends, 2001);
         seen(&log);
         let handlers = Arc::strong_count(&life);
+        assert_eq!(node.stack.shared().control().memory(), 0);
         switch.transmit.store(1, Ordering::Relaxed);
+        switch.reset.store(resets, Ordering::Relaxed);
         // Where the event is a segment, the thread that polls gets the panic, after the connection has ended.
         let _ = catch_unwind(AssertUnwindSafe(|| one.say(&mut node, TcpFlags::PSH, MARK)));
         node.settle();
         let expected = [Seen::Data(MARK.to_vec()), Seen::Closed(Err(tcp::Error::Aborted))];
         assert_eq!(seen(&log), expected.map(|seen| (2000, seen)), "{arch}");
         assert_eq!(Arc::strong_count(&life), handlers - 1, "its handler is dropped");
+        assert_eq!(*closed_at.lock().expect("no panic"), Some(node.clock.now()), "{arch}");
+        assert_eq!(switch.reset.load(Ordering::Relaxed), 0);
+        assert_eq!(node.stack.shared().control().memory(), 0, "{arch}");
         assert_eq!(data_of(&other.say(&mut node, TcpFlags::PSH, b"echo")), b"echo");
         assert_eq!(node.stack.stats().connections, 1);
     }
