@@ -14,7 +14,7 @@ use sync::{LockKind, Platform, RefCounting};
 use testbed::frames::{Ends, ISS, Segment, neighbour_solicitation, tcp_of};
 use testbed::limit::HANG;
 use testbed::node::{Node, NodeConfig};
-use wire::tcp::TcpFlags;
+use wire::tcp::{Options, TcpFlags, Timestamps};
 
 use crate::scene::{self, Observed, Scene, State, Thread};
 
@@ -68,6 +68,8 @@ pub struct Connection {
     sent: u32,
     /// The peer's acknowledgement number.
     pub acknowledged: u32,
+    /// The options of the peer's segments.
+    options: Options,
 }
 
 impl Connection {
@@ -75,23 +77,34 @@ impl Connection {
     pub fn open(
         (ends, port): (Ends, u16),
         listener: &ListenerShared<Observed>,
+        exchange: impl FnMut(&[u8]) -> Vec<Vec<u8>>,
+    ) -> Connection {
+        Connection::open_with(Options::NONE, (ends, port), listener, exchange)
+    }
+
+    /// The same, from a peer that sends these options in each segment.
+    fn open_with(
+        options: Options,
+        (ends, port): (Ends, u16),
+        listener: &ListenerShared<Observed>,
         mut exchange: impl FnMut(&[u8]) -> Vec<Vec<u8>>,
     ) -> Connection {
-        let sent = exchange(&Segment::syn(port, PORT).frame_over(ends));
+        let sent = exchange(&Segment::syn(port, PORT).options(options).frame_over(ends));
         let mut headers = sent.iter().filter_map(|frame| tcp_of(frame)).map(|(header, _)| header);
         let answer = headers.rfind(|header| header.dst_port == port).expect("a SYN-ACK");
         let next = answer.seq.0.wrapping_add(1);
         let ack = Segment { flags: TcpFlags::ACK, seq: ISS.wrapping_add(1), ack: next, ..Segment::syn(port, PORT) };
-        exchange(&ack.frame_over(ends));
+        exchange(&ack.options(options).frame_over(ends));
         let socket = listener.accept().expect("the handshake is complete");
-        Connection { ends, port, socket, sent: 0, acknowledged: next }
+        Connection { ends, port, socket, sent: 0, acknowledged: next, options }
     }
 
     /// The peer's next segment.
     pub fn segment(&mut self, flags: TcpFlags, data: &[u8]) -> Vec<u8> {
         let seq = ISS.wrapping_add(1).wrapping_add(self.sent);
         self.sent += data.len() as u32;
-        Segment { data, ..Segment::ack((self.port, PORT), seq, self.acknowledged) }.and(flags).frame_over(self.ends)
+        let segment = Segment { data, ..Segment::ack((self.port, PORT), seq, self.acknowledged) };
+        segment.and(flags).options(self.options).frame_over(self.ends)
     }
 
     /// The peer's next payload.
@@ -185,8 +198,17 @@ impl Bench {
 
     /// An idle connection from the peer's port.
     pub fn connect(&mut self, port: u16) -> Connection {
+        self.connect_with(Options::NONE, port)
+    }
+
+    /// The same from a peer with timestamps, whose usual segments are predicted.
+    pub fn connect_stamped(&mut self, port: u16) -> Connection {
+        self.connect_with(Options { timestamps: Some(Timestamps { value: 100, echo: 0 }), ..Options::NONE }, port)
+    }
+
+    fn connect_with(&mut self, options: Options, port: u16) -> Connection {
         let (ends, listener) = (self.ends, self.listener.clone());
-        let mut connection = Connection::open((ends, port), &listener, |frame| {
+        let mut connection = Connection::open_with(options, (ends, port), &listener, |frame| {
             self.put(frame);
             self.settle()
         });

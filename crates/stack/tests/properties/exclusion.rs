@@ -5,6 +5,7 @@ use stack::Architecture;
 use sync::LockClass::{self, *};
 use testbed::frames::Ends;
 
+use crate::bench::Bench;
 use crate::events::{SEGMENTS, walks};
 use crate::scene::TEST;
 use crate::walk::{Moment, What, connection_locks, count, held_by_events, taken};
@@ -291,6 +292,21 @@ fn coupled_takes_the_connection_hand_over_hand(arch: Architecture) {
         for sent in &walks.sent[..2] {
             assert!(!sent.held.contains(&ConnTable), "{sent:?}");
         }
+    }
+}
+
+/// So do those that header prediction would answer at once where a connection is one.
+#[every_arch(only(msgp_1_coupled, msgp_2_coupled, msgp_6_coupled))]
+fn coupled_answers_predicted_segments_without_the_table_lock(arch: Architecture) {
+    for ends in Ends::BOTH_FAMILIES {
+        let mut bench = Bench::on_one_thread(arch, ends);
+        let port = bench.ports(2, 0, 1).0;
+        let mut connection = bench.connect_stamped(port);
+        let frames = [connection.data(&[1; 1000]), connection.data(&[2; 1000])];
+        bench.scene.state().sent.clear();
+        bench.walk(&frames);
+        let sent = bench.scene.state().sent.clone();
+        assert!(!sent.is_empty() && sent.iter().all(|sent| !sent.held.contains(&ConnTable)), "{sent:?}");
     }
 }
 
