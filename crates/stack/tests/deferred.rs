@@ -1,0 +1,145 @@
+//! Records of effects: which are forgotten with nothing lost, and which must be dropped.
+//!
+//! A call forgets a record that is plain ([`DeferredEffects::is_plain`]): what it owns then would never be freed. So one
+//! that has got memory of its own is never plain again, though all its effects have been performed.
+
+use std::sync::Arc;
+
+use stack::Architecture;
+use stack::deferred::{DeferredEffects, LazyEffects};
+use stack::socket::readiness::Watch;
+use stack::socket::{ListenerShared, PollSet, Readiness};
+use sync::Real;
+use testbed::node::{Node, NodeConfig};
+
+/// A number that a set of bits has no place for in itself.
+const LARGE: usize = 64;
+
+fn node() -> Node<Real> {
+    Node::new(NodeConfig::new(Architecture::named("up")))
+}
+
+/// Whether a record is plain after `effects` and their performance.
+fn is_plain(node: &Node<Real>, effects: impl FnOnce(&mut DeferredEffects<Real>)) -> bool {
+    let mut deferred = DeferredEffects::default();
+    assert!(deferred.is_plain(), "nothing has happened");
+    effects(&mut deferred);
+    deferred.flush(node.stack.shared().links());
+    deferred.is_plain()
+}
+
+fn listeners(node: &Node<Real>, count: u16) -> Vec<Arc<ListenerShared<Real>>> {
+    (0..count).map(|n| node.listen(80 + n, 4)).collect()
+}
+
+struct Ignore;
+
+impl Watch for Ignore {
+    fn ready(&self, _: Readiness, _: Readiness) {}
+}
+
+#[test]
+fn effects_without_memory_leave_a_plain_record() {
+    let node = node();
+    assert!(is_plain(&node, |deferred| deferred.due(7)));
+    assert!(is_plain(&node, |deferred| deferred.dirty().mark(0)));
+    assert!(is_plain(&node, |deferred| {
+        deferred.announce(LARGE - 1);
+        assert!(deferred.has_announcements());
+        assert_eq!((deferred.next_announcement(), deferred.next_announcement()), (Some(LARGE - 1), None));
+        assert!(!deferred.has_announcements());
+    }));
+}
+
+#[test]
+fn a_record_with_effects_to_perform_is_not_plain() {
+    let mut deferred = DeferredEffects::<Real>::default();
+    deferred.dirty();
+    assert!(!deferred.is_plain());
+    let mut deferred = DeferredEffects::<Real>::default();
+    deferred.due(7);
+    assert!(!deferred.is_plain());
+}
+
+#[test]
+fn a_record_with_large_numbers_is_never_plain_again() {
+    let node = node();
+    assert!(!is_plain(&node, |deferred| {
+        deferred.announce(LARGE);
+        assert_eq!(deferred.next_announcement(), Some(LARGE));
+    }));
+    assert!(!is_plain(&node, |deferred| {
+        deferred.dirty().mark(LARGE);
+        assert_eq!(deferred.dirty().next_queue().map(|(queue, _)| queue), Some(LARGE));
+    }));
+    let mut deferred = DeferredEffects::<Real>::default();
+    deferred.announce(LARGE);
+    assert!(!deferred.is_plain(), "it has memory before it is flushed");
+}
+
+/// It has places for four members of a poll set.
+#[test]
+fn a_record_of_many_members_of_a_poll_set_is_never_plain_again() {
+    let node = node();
+    let set = PollSet::<Real>::new(false).expect("a set");
+    let listeners = listeners(&node, 5);
+    for (token, listener) in listeners.iter().enumerate() {
+        listener.ready.register(listener, &set, token);
+    }
+    let wake = |count: usize| {
+        let effects = |deferred: &mut DeferredEffects<Real>| {
+            for listener in &listeners[..count] {
+                listener.ready.clear(Readiness::ACCEPTABLE);
+                deferred.wake_listener(listener);
+            }
+        };
+        let is_plain = is_plain(&node, effects);
+        let mut events = Vec::new();
+        assert_eq!(set.try_wait(&mut events, 8), count, "each was told");
+        is_plain
+    };
+    assert!(wake(4));
+    assert!(!wake(5));
+}
+
+/// It has a place for one of the others.
+#[test]
+fn a_record_of_two_watched_sockets_is_never_plain_again() {
+    let node = node();
+    let listeners = listeners(&node, 2);
+    listeners.iter().for_each(|listener| listener.ready.watch(Arc::new(Ignore)));
+    let wake = |count: usize| {
+        is_plain(&node, |deferred| {
+            for listener in &listeners[..count] {
+                listener.ready.clear(Readiness::ACCEPTABLE);
+                deferred.wake_listener(listener);
+            }
+        })
+    };
+    assert!(wake(1));
+    assert!(!wake(2));
+}
+
+/// A record that was made only when it was needed is flushed; one that was given is its owner's to flush.
+#[test]
+fn a_record_that_was_made_is_flushed_and_a_given_one_is_not() {
+    let node = node();
+    let set = PollSet::<Real>::new(false).expect("a set");
+    let listener = node.listen(80, 4);
+    listener.ready.register(&listener, &set, 0);
+    let told = || set.try_wait(&mut Vec::new(), 8);
+    let links = node.stack.shared().links();
+    let mut made = LazyEffects::<Real>::none();
+    made.record().wake_listener(&listener);
+    assert_eq!(told(), 0);
+    made.flush(links);
+    assert_eq!(told(), 1);
+    listener.ready.clear(Readiness::ACCEPTABLE);
+    let mut deferred = DeferredEffects::default();
+    let mut given = LazyEffects::given(&mut deferred);
+    given.record().wake_listener(&listener);
+    given.flush(links);
+    assert_eq!(told(), 0);
+    deferred.flush(links);
+    assert_eq!(told(), 1);
+}
