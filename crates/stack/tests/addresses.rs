@@ -235,3 +235,40 @@ fn connections_from_an_address_that_is_given_up_end() {
         assert!(listen(&mut node, Duration::from_secs(9)).iter().all(|frame| tcp_of(frame).is_none()), "{arch:?}");
     }
 }
+
+/// Only the connections of the address that is given up end, wherever they are kept.
+#[test]
+fn connections_from_other_addresses_go_on() {
+    let second = Ipv4Addr::new(10, 0, 0, 7);
+    for arch in ["up", "connp-l:4", "msgp:2"].map(|name| name.parse::<Architecture>().expect("a plan")) {
+        for given_up in [STACK, second] {
+            let mut node = Node::<Real>::with_known_peer(NodeConfig {
+                addresses: vec![(STACK.into(), 24), (second.into(), 24)],
+                addressing: Addressing { checked: true, ..Addressing::default() },
+                ..NodeConfig::new(arch)
+            });
+            let listener = node.listen(80, 8);
+            listen(&mut node, Duration::from_secs(9));
+            node.put(&testbed::frames::arp_request());
+            node.settle();
+            let children = [STACK, second].map(|address| {
+                let ends = Ends::PEER_TO_STACK.to(address);
+                let syn = Segment::syn(3000, 80);
+                let answers = node.exchange(&syn.frame_over(ends));
+                let (answer, _) = answers.iter().find_map(|frame| tcp_of(frame)).expect("a SYN-ACK");
+                let ack = Segment { flags: TcpFlags::ACK, seq: answer.ack.0, ack: answer.seq.0.wrapping_add(1), ..syn };
+                node.put(&ack.frame_over(ends));
+                node.settle();
+                (address, listener.accept().expect("it is established"))
+            });
+            for _ in 0..2 {
+                node.put(&claim(MacAddr([2, 0, 0, 0, 0, 0x77]), given_up));
+                node.settle();
+            }
+            for (address, child) in &children {
+                let has_ended = child.ready.get().contains(Readiness::ERROR | Readiness::CLOSED);
+                assert_eq!(has_ended, *address == given_up, "{arch:?}: {address}, where {given_up} is given up");
+            }
+        }
+    }
+}

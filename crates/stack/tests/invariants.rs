@@ -133,6 +133,16 @@ fn a_connection_counts_with_the_memory_that_it_takes(arch: Architecture) {
     assert_eq!([bytes[0] - bytes[1], bytes[1] - bytes[2]], [each; 2], "{arch}");
 }
 
+/// Connections are dropped with their stack: nothing but the user keeps a socket then.
+#[every_arch]
+fn connections_do_not_outlive_their_stack(arch: Architecture) {
+    let mut node = Node::<Real>::with_known_peer(NodeConfig::new(arch));
+    let sockets = [2000, 2001].map(|peer| open(&mut node, peer).0);
+    assert!(sockets.iter().all(|socket| Arc::strong_count(socket) > 1));
+    drop(node);
+    assert_eq!(sockets.each_ref().map(Arc::strong_count), [1, 1], "{arch}");
+}
+
 /// A connection dies with a timer pending, and another takes its slot before that fires.
 #[every_arch]
 fn a_timer_does_not_outlive_its_connection(arch: Architecture) {

@@ -135,3 +135,17 @@ pub(super) fn condemn<P: Platform>(
     deferred.post(posts);
     deferred.dispose(handler);
 }
+
+#[cfg(test)]
+mod tests {
+    use sync::Real;
+
+    use super::*;
+
+    #[test]
+    fn handlers_that_are_gone_leave_no_memory() {
+        let mut handlers = Handlers::<Real> { by_slot: (0..1000).map(|_| None).collect() };
+        handlers.trim();
+        assert_eq!(handlers.by_slot.capacity(), 0);
+    }
+}

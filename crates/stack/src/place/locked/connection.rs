@@ -261,3 +261,66 @@ impl<P: Platform, R: ConnectionRef<P>> SharedTable<P, R> {
         Some(connection)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use observe::{Counters, Time};
+    use sync::{CountedRef, LockKind, Real, RefCounting};
+    use tcp::{Config, OpenParams, Outbox, Pcb};
+    use wire::SeqNumber;
+
+    use super::*;
+    use crate::route_cache::RouteCache;
+
+    /// A connection with the peer at `port`, in no table.
+    fn whole(slab: &Arc<Connections<Real>>, port: u16) -> Whole<Real> {
+        let (config, counters) = (Config::default(), Counters::new());
+        let tuple = FourTuple::new(([10, 0, 0, 1], 80).into(), ([10, 0, 0, 2], port).into());
+        let flow = Flow { tuple, hash: port.into() };
+        let params = OpenParams {
+            tuple,
+            iss: SeqNumber(0),
+            ts_offset: 0,
+            flow_hash: None,
+            mss: 1460,
+            options: Default::default(),
+        };
+        let pcb = Pcb::open_active(&params, &mut Outbox::new(&config, &counters), Time::ZERO);
+        let hash = VacantEntry::of(&Secrets::from_seed(3), &tuple);
+        slab.detached(connection::Connection::new(hash, flow, TcpSocket::new(flow), RouteCache::at_generation(0), pcb))
+    }
+
+    fn is_counted<R: ConnectionRef<Real>>(counting: RefCounting) {
+        let slab = connection::connections();
+        let mut table = SharedTable::<Real, R>::new(&slab, &Secrets::from_seed(3));
+        let layout = ConnectionLocks { counting, ..ConnectionLocks::new(LockPlan::One, LockKind::Blocking) };
+        let [one, other] = [1000, 1001].map(|port| table.adopt(layout, whole(&slab, port)));
+        assert!(one.is(&one.clone()) && table.get(one.key).is_some_and(|found| found.is(&one)));
+        assert!(!one.is(&other));
+        assert!(!one.is_only(), "the table has it, too");
+        let slot = one.key.slot;
+        assert!(table.remove(slot).is_some_and(|removed| removed.into_connection().is_none()));
+        assert!(one.is_only());
+        assert_eq!(one.into_connection().map(|connection| connection.key.slot), Some(slot));
+        assert!(other.into_connection().is_none(), "the table has it");
+    }
+
+    #[test]
+    fn a_connection_has_as_many_holders_as_were_made() {
+        is_counted::<Arc<LockedConnection<Real>>>(RefCounting::Atomic);
+        for counting in [RefCounting::Atomic, RefCounting::Locked(LockKind::Blocking)] {
+            is_counted::<CountedRef<LockedConnection<Real>, Real>>(counting);
+        }
+    }
+
+    /// Memory that a peak has left behind counts until it is given back.
+    #[test]
+    fn places_of_connections_count_as_memory() {
+        let mut table = SharedTable::<Real>::new(&connection::connections(), &Secrets::from_seed(3));
+        let index = table.footprint();
+        table.connections.reserve_exact(1000);
+        assert_eq!(table.footprint() - index, 8000, "a pointer each");
+        table.trim();
+        assert_eq!(table.footprint(), index);
+    }
+}

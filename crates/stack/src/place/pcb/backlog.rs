@@ -180,7 +180,9 @@ mod tests {
         std::thread::scope(|scope| {
             let value = &value;
             let leaves = |cost, work| scope.spawn(move || value.admit(cost, 2, || work)).join().expect("it ends well");
-            let owner = value.own();
+            assert_eq!(leaves(0, 0), Admittance::Left, "the thread that was admitted is the owner already");
+            let (work, owner) = value.own().next_left().expect("one was left");
+            assert_eq!(work, 0);
             assert_eq!(
                 [leaves(1, 1), leaves(2, 2), leaves(1, 3)],
                 [Admittance::Left, Admittance::Full, Admittance::Left]
@@ -216,8 +218,11 @@ mod tests {
             let left = scope.spawn(|| value.admit(1, 1, || 1)).join().expect("it ends well");
             assert_eq!(left, Admittance::Left);
             drop(owner);
+            let next =
+                scope.spawn(|| value.admit(1, 1, || 2) == Admittance::Owner && value.own().next_left().is_some());
+            assert!(next.join().expect("it ends well"), "another thread does not wait, and finds what was left");
+            drain(value.own());
         });
-        drain(value.own());
-        assert_eq!(value.into_inner(), [1]);
+        assert!(value.into_inner().is_empty());
     }
 }
