@@ -2,6 +2,7 @@
 //! an event may call back into the stack (G4: no lock is held, no thread waits for itself).
 
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
@@ -18,6 +19,7 @@ use sync::Real;
 use testbed::frames::{Ends, ISS, PEER, STACK, Segment, neighbour_solicitation, tcp_of};
 use testbed::limit::{HANG, within};
 use testbed::node::{Node, NodeConfig, received, send};
+use testbed::panicking::{MARK, PanickingDevice, mute};
 use wire::tcp::TcpFlags;
 
 const PORT: u16 = 80;
@@ -131,6 +133,34 @@ fn a_connection_counts_with_the_memory_that_it_takes(arch: Architecture) {
     let beside = if has_locks { size_of::<LockedConnection<Real>>() + 2 * size_of::<usize>() } else { 0 };
     let each = Connections::<Real>::ENTRY + size_of::<TcpSocket<Real>>() + beside;
     assert_eq!([bytes[0] - bytes[1], bytes[1] - bytes[2]], [each; 2], "{arch}");
+}
+
+/// A panic of the stack in one of its events ends a connection, and another one when that sends its reset: the account of
+/// memory is what it was.
+#[every_arch]
+fn a_connection_that_panics_leaves_the_account(arch: Architecture) {
+    mute();
+    let mut switch = None;
+    let mut node = Node::<Real>::with_device(NodeConfig { contain: true, ..NodeConfig::new(arch) }, |near| {
+        let (device, plant) = PanickingDevice::new(near);
+        switch = Some(plant);
+        Box::new(device)
+    });
+    let switch = switch.expect("the device is wrapped");
+    node.exchange(&testbed::frames::arp_request());
+    let (socket, theirs) = open(&mut node, 2000);
+    let memory = |node: &Node<Real>| node.stack.shared().control().memory();
+    let before = memory(&node);
+    for part in 0..20 {
+        node.exchange(&segment(2000, part * 1000, theirs, &[7; 1000]).frame());
+    }
+    assert!(memory(&node) > before + 20_000, "{arch}: nobody reads");
+    switch.transmit.store(1, Ordering::Relaxed);
+    switch.reset.store(1, Ordering::Relaxed);
+    let _ = catch_unwind(AssertUnwindSafe(|| node.call(&socket, send(MARK))));
+    node.settle();
+    assert_eq!([&switch.transmit, &switch.reset].map(|left| left.load(Ordering::Relaxed)), [0, 0], "{arch}");
+    assert_eq!((node.stack.stats().connections, memory(&node)), (0, before), "{arch}");
 }
 
 /// Connections are dropped with their stack: nothing but the user keeps a socket then.

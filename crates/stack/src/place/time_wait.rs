@@ -527,7 +527,13 @@ mod tests {
 
     /// Connections with these numbers, all of which wait from now on.
     fn with(numbers: std::ops::Range<usize>) -> TimeWaits {
+        with_from(0, numbers)
+    }
+
+    /// The same, after as many others as `start`.
+    fn with_from(start: QueuePosition, numbers: std::ops::Range<usize>) -> TimeWaits {
         let (mut closed, mut waits) = (Closed::new(), TimeWaits::new(&secrets()));
+        (waits.base, waits.first, waits.end) = (start, start, start);
         let kept = closed.kept(second(100));
         for n in numbers {
             assert!(waits.put(Some(key(n)), (&tuple(n), hash(&tuple(n))), kept, second(100)));
@@ -544,8 +550,8 @@ mod tests {
     /// Half of the positions and a few more may be gaps: the next that is appended finds more, and closes them.
     #[test]
     fn gaps_are_closed_when_they_are_more_than_the_rest() {
-        for (gaps, positions) in [(66, 101), (67, 34)] {
-            let mut waits = with(0..100);
+        for (gaps, positions) in [(66, 101), (67, 34), (68, 33)] {
+            let mut waits = with_from(1600, 0..100);
             take(&mut waits, 0..gaps);
             let kept = Closed::new().kept(second(100));
             assert!(waits.put(None, (&tuple(100), hash(&tuple(100))), kept, second(100)));

@@ -1,5 +1,5 @@
 //! Handlers (`stack::socket::handler`), under every architecture and over both families: the order of callbacks, the outbox
-//! that an answer joins, panics, refused calls, messages between connections.
+//! that an answer joins, panics, refused calls, messages between connections, a change of architecture.
 
 mod calls;
 mod messages;
@@ -7,3 +7,4 @@ mod order;
 mod outbox;
 mod panics;
 mod scene;
+mod switching;

@@ -103,6 +103,44 @@ fn a_panic_of_the_stack_is_the_last_that_a_handler_is_told(arch: Architecture) {
     }
 }
 
+/// So it is if an acknowledgement of the peer sends the data at which the device panics: the handler's last callback has the
+/// time of that event.
+#[every_arch]
+fn a_handler_learns_of_a_panic_at_the_time_of_the_event(arch: Architecture) {
+    mute();
+    for ends in Ends::BOTH_FAMILIES {
+        let mut switch = None;
+        let terms = NodeConfig { contain: true, ..NodeConfig::new(arch) };
+        let mut node = Node::<Real>::with_device(terms, |near| {
+            let (device, plant) = PanickingDevice::new(near);
+            switch = Some(plant);
+            Box::new(device)
+        });
+        let switch = switch.expect("the device is wrapped");
+        node.exchange(&frames::arp_request());
+        node.exchange(&frames::neighbour_solicitation());
+        let (log, closed_at) = (Log::default(), Arc::new(Mutex::new(None)));
+        let at = closed_at.clone();
+        let _listener = serve(&node, &log, move |conn, seen| match seen {
+            Seen::Data(_) => assert_eq!(conn.send(MARK), Ok(MARK.len())),
+            Seen::Closed(_) => *at.lock().expect("no panic") = Some(conn.now()),
+            _ => {}
+        });
+        let (mut peer, _) = Peer::connect(&mut node, ends, 2000);
+        peer.window = 0;
+        assert_eq!(data_of(&peer.say(&mut node, TcpFlags::PSH, b"go")), b"", "the peer's window is closed");
+        switch.transmit.store(1, Ordering::Relaxed);
+        node.clock.advance(Duration::from_millis(20));
+        peer.window = 60_000;
+        let _ = catch_unwind(AssertUnwindSafe(|| peer.say(&mut node, TcpFlags::NONE, b"")));
+        node.settle();
+        assert_eq!(switch.transmit.load(Ordering::Relaxed), 0, "{arch}");
+        let last = seen(&log).pop().expect("it was called");
+        assert_eq!(last, (2000, Seen::Closed(Err(tcp::Error::Aborted))), "{arch}");
+        assert_eq!(*closed_at.lock().expect("no panic"), Some(node.clock.now()), "{arch}");
+    }
+}
+
 /// The panic of the function that makes the handlers is one of the connection's handler.
 #[every_arch]
 fn a_panic_while_a_handler_is_made_resets_the_connection(arch: Architecture) {
