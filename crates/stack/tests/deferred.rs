@@ -120,6 +120,41 @@ fn a_record_of_two_watched_sockets_is_never_plain_again() {
     assert!(!wake(2));
 }
 
+/// Memory of two kinds at once is not less than that of one.
+#[test]
+fn a_record_with_memory_of_two_kinds_is_never_plain_again() {
+    let node = node();
+    let set = PollSet::<Real>::new(false).expect("a set");
+    let listeners = listeners(&node, 7);
+    let (members, watched) = listeners.split_at(5);
+    for (token, listener) in members.iter().enumerate() {
+        listener.ready.register(listener, &set, token);
+    }
+    watched.iter().for_each(|listener| listener.ready.watch(Arc::new(Ignore)));
+    let wake = |deferred: &mut DeferredEffects<Real>, some: &[Arc<ListenerShared<Real>>]| {
+        for listener in some {
+            listener.ready.clear(Readiness::ACCEPTABLE);
+            deferred.wake_listener(listener);
+        }
+    };
+    let announce = |deferred: &mut DeferredEffects<Real>| {
+        deferred.announce(LARGE);
+        assert_eq!(deferred.next_announcement(), Some(LARGE));
+    };
+    assert!(!is_plain(&node, |deferred| wake(deferred, &listeners)));
+    for some in [members, watched] {
+        assert!(!is_plain(&node, |deferred| {
+            wake(deferred, some);
+            announce(deferred);
+        }));
+    }
+    assert!(!is_plain(&node, |deferred| {
+        announce(deferred);
+        deferred.dirty().mark(LARGE);
+        assert_eq!(deferred.dirty().next_queue().map(|(queue, _)| queue), Some(LARGE));
+    }));
+}
+
 /// A record that was made only when it was needed is flushed; one that was given is its owner's to flush.
 #[test]
 fn a_record_that_was_made_is_flushed_and_a_given_one_is_not() {

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use dev::{Capabilities, Device, QueuePair, RxQueue, WaitOutcome, Wake};
 use every_arch::every_arch;
+use observe::Counter;
 use pktbuf::PktBuf;
 use stack::Architecture;
 use stack::call::{Call, Reply};
@@ -105,6 +106,53 @@ fn wait(node: &mut Node<Real>) {
 /// first connections, and tables of the least size.
 fn least(node: &Node<Real>) -> usize {
     (3 << 19) + node.stack.shared().control().accounts() * (24 << 10)
+}
+
+/// More segments are made in one event than an outbox has places for, and wait for their neighbour's address: their list
+/// does not stay.
+#[every_arch]
+fn events_whose_segments_wait_leave_no_memory_behind(arch: Architecture) {
+    let _turn = turn();
+    for ends in Ends::BOTH_FAMILIES {
+        let mut node = node(arch, |tcp| tcp.send_buffer = BufferSizes { initial: 1 << 20, ..tcp.send_buffer });
+        node.exchange(&frames::neighbour_solicitation());
+        let listener = node.listen(PORT, 8);
+        let mut peer = open(&mut node, &listener, ends, 2000, 65_535);
+        let datagrams = node.stack.bind_udp((ends.dst, 4000).into()).expect("the port is free");
+        let mut round = |node: &mut Node<Real>| {
+            // The peer does not answer questions for its address, and is known no more after that.
+            node.clock.advance(Duration::from_secs(60));
+            let payload = PktBuf::from_slice(b"text").expect("a packet buffer");
+            assert_eq!(node.stack.send_udp(&datagrams, payload, Some((ends.src, 9).into())), Ok(4));
+            for _ in 0..40 {
+                node.clock.advance(Duration::from_millis(500));
+                node.settle();
+            }
+            let made = node.stack.stats().counters.get(Counter::SegmentsOut);
+            send(node, &peer, &[1; 30_000]);
+            assert!(node.settle().iter().all(|frame| frames::tcp_of(frame).is_none()), "{arch}: nothing leaves");
+            assert!(node.stack.stats().counters.get(Counter::SegmentsOut) > made + 8, "{arch}: in one event");
+            let mut sent = node.exchange(&frames::arp_request());
+            sent.extend(node.exchange(&frames::neighbour_solicitation()));
+            let (all, start) = (peer.next.wrapping_add(30_000), node.clock.now());
+            while peer.next != all {
+                for (header, data) in sent.iter().filter_map(|frame| frames::tcp_of(frame)) {
+                    if header.seq.0 == peer.next {
+                        peer.next = peer.next.wrapping_add(data.len() as u32);
+                    }
+                }
+                let acknowledgement = Segment::data((2000, PORT), 0, peer.next, &[]).window(65_535);
+                sent = node.exchange(&acknowledgement.frame_over(ends));
+                sent.extend(node.pass(Duration::from_millis(50), Duration::from_millis(50)));
+                assert!(node.clock.now() < start + Duration::from_secs(30), "{arch}: the data arrives");
+            }
+        };
+        (0..10).for_each(|_| round(&mut node));
+        let before = held();
+        (0..100).for_each(|_| round(&mut node));
+        let grown = held().saturating_sub(before);
+        assert!(grown < 8 << 10, "{arch}: {grown} bytes more after 100 rounds");
+    }
 }
 
 #[every_arch]
