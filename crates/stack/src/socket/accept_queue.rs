@@ -293,6 +293,19 @@ mod tests {
         assert!(accepted.contains(&1), "{accepted:?}");
     }
 
+    /// The others have turns, too.
+    #[test]
+    fn no_queue_waits_while_all_are_never_empty() {
+        let world = World::new(4);
+        world.establish(0, 1000..2000);
+        let ports = [100..200, 200..300, 300..400];
+        for (other, ports) in (1..).zip(&ports) {
+            world.establish(other, ports.clone());
+        }
+        let accepted = world.accept(Some(0), 4 * OWN_IN_A_ROW);
+        assert!(ports.iter().all(|ports| accepted.iter().any(|port| ports.contains(port))), "{accepted:?}");
+    }
+
     #[test]
     fn other_threads_take_turns_over_the_queues() {
         let world = World::new(2);
