@@ -313,28 +313,6 @@ fn closing_with_an_unread_ring_resets(arch: Architecture) {
     }
 }
 
-/// A connection that gets the place of one that ended with an unread ring has nothing of it: it is closed in order.
-#[every_arch(only(connp_t, connp_t_spsc))]
-fn a_channel_ends_with_its_connection(arch: Architecture) {
-    for ends in Ends::BOTH_FAMILIES {
-        let mut user = User::<Real>::new(arch, ends);
-        user.peer(TcpFlags::PSH, b"unread");
-        user.node.call(&user.socket, Call::Close(tcp::Close));
-        user.node.settle();
-        let listener = user.node.listen(PORT + 1, 4);
-        for port in 3000..3032 {
-            let answers = user.node.exchange(&Segment::syn(port, PORT + 1).frame_over(ends));
-            let ack = tcp_of(&answers[0]).expect("a SYN-ACK").0.seq.0.wrapping_add(1);
-            user.node.exchange(&Segment::ack((port, PORT + 1), ISS.wrapping_add(1), ack).frame_over(ends));
-            let socket = listener.accept().expect("a child waits");
-            user.node.call(&socket, Call::Close(tcp::Close));
-            let sent = user.node.settle();
-            let (last, _) = sent.iter().find_map(|frame| tcp_of(frame)).expect("a segment");
-            assert_eq!(last.flags, TcpFlags::FIN | TcpFlags::ACK, "{arch}");
-        }
-    }
-}
-
 /// Where nothing is unread, closing is orderly.
 #[every_arch(only(connp_t, connp_t_spsc))]
 fn closing_with_an_empty_ring_ends_the_stream(arch: Architecture) {
@@ -369,6 +347,7 @@ fn each_segment_is_delivered_with_its_batch(arch: Architecture) {
 fn a_call_does_not_overtake_the_ring(arch: Architecture) {
     let receive = || Call::Receive(tcp::Receive { max: 100 });
     let peek = || Call::Peek(tcp::Peek { max: 100, follows_data: false });
+    let in_order = || Call::ReceiveInOrder(tcp::ReceiveInOrder { max: 100 });
     for ends in Ends::BOTH_FAMILIES {
         let mut user = User::<Real>::new(arch, ends);
         for piece in [b"1", b"2", b"3", b"4", b"5", b"6"] {
@@ -379,6 +358,8 @@ fn a_call_does_not_overtake_the_ring(arch: Architecture) {
         assert!(matches!(answer, Reply::Received(Err(tcp::Error::WouldBlock))));
         let answer = user.node.call(&user.socket, peek());
         assert!(matches!(answer, Reply::Peeked(Err(tcp::Error::WouldBlock))));
+        let answer = user.node.call(&user.socket, in_order());
+        assert!(matches!(answer, Reply::ReceivedInOrder(Err(tcp::Error::WouldBlock))));
         user.peer(TcpFlags::FIN, b"");
         let mut data = Vec::new();
         loop {
@@ -391,6 +372,8 @@ fn a_call_does_not_overtake_the_ring(arch: Architecture) {
         assert_eq!(data, b"123456");
         let answer = user.node.call(&user.socket, peek());
         assert!(matches!(answer, Reply::Peeked(Ok(_))), "the end");
+        let answer = user.node.call(&user.socket, in_order());
+        assert!(matches!(answer, Reply::ReceivedInOrder(Ok(_))), "the end");
         let answer = user.node.call(&user.socket, receive());
         assert!(matches!(answer, Reply::Received(Ok(received)) if received.end));
     }
