@@ -163,16 +163,6 @@ fn a_connection_that_panics_leaves_the_account(arch: Architecture) {
     assert_eq!((node.stack.stats().connections, memory(&node)), (0, before), "{arch}");
 }
 
-/// Connections are dropped with their stack: nothing but the user keeps a socket then.
-#[every_arch]
-fn connections_do_not_outlive_their_stack(arch: Architecture) {
-    let mut node = Node::<Real>::with_known_peer(NodeConfig::new(arch));
-    let sockets = [2000, 2001].map(|peer| open(&mut node, peer).0);
-    assert!(sockets.iter().all(|socket| Arc::strong_count(socket) > 1));
-    drop(node);
-    assert_eq!(sockets.each_ref().map(Arc::strong_count), [1, 1], "{arch}");
-}
-
 /// A connection dies with a timer pending, and another takes its slot before that fires.
 #[every_arch]
 fn a_timer_does_not_outlive_its_connection(arch: Architecture) {
