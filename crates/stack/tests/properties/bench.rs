@@ -201,7 +201,7 @@ impl Bench {
         self.connect_with(Options::NONE, port)
     }
 
-    /// The same from a peer with timestamps, whose usual segments are predicted.
+    /// The same from a peer with timestamps: its usual segments are predicted.
     pub fn connect_stamped(&mut self, port: u16) -> Connection {
         self.connect_with(Options { timestamps: Some(Timestamps { value: 100, echo: 0 }), ..Options::NONE }, port)
     }
