@@ -126,10 +126,9 @@ mod tests {
         handoffs as f64 / operations as f64
     }
 
-    /// Without affinity it is more than one, and about a half on a busy machine, where the two threads run by turns.
     #[test]
     fn with_affinity_a_connection_lives_and_ends_on_the_core_that_receives_it() {
         let (with, without) = (handoffs(true), handoffs(false));
-        assert!(with < 0.02 && without > 0.2, "{with} with affinity, {without} without");
+        assert!(with < 0.2 && without > 1.0, "{with} with affinity, {without} without");
     }
 }
