@@ -2,12 +2,13 @@
 //! given up when contested; and redirects.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ip::autoconf::AddressEvent;
 use observe::{Counter, DropReason};
 use stack::call::{Call, Reply};
-use stack::socket::Readiness;
+use stack::socket::{ListenerShared, Readiness};
 use stack::{Addressing, Architecture};
 use sync::Real;
 use testbed::frames::{
@@ -200,19 +201,25 @@ fn redirect_v4(better: Ipv4Addr, quoted: &[u8]) -> Vec<u8> {
     Ends::PEER_TO_STACK.bytes(Payload::Other(protocol::ICMP, &body))
 }
 
+/// A stack that has checked these addresses, and listens at port 80.
+fn listening_at(arch: Architecture, addresses: &[Ipv4Addr]) -> (Node<Real>, Arc<ListenerShared<Real>>) {
+    let mut node = Node::<Real>::with_known_peer(NodeConfig {
+        addresses: addresses.iter().map(|address| ((*address).into(), 24)).collect(),
+        addressing: Addressing { checked: true, ..Addressing::default() },
+        ..NodeConfig::new(arch)
+    });
+    let listener = node.listen(80, 8);
+    listen(&mut node, Duration::from_secs(9));
+    node.put(&testbed::frames::arp_request());
+    node.settle();
+    (node, listener)
+}
+
 /// The connections and handshakes of an address that is given up end; nothing is sent from it any more.
 #[test]
 fn connections_from_an_address_that_is_given_up_end() {
     for arch in ["up", "connp-l:4", "msgp:2"].map(|name| name.parse::<Architecture>().expect("a plan")) {
-        let mut node = Node::<Real>::with_known_peer(NodeConfig {
-            addresses: vec![(STACK.into(), 24)],
-            addressing: Addressing { checked: true, ..Addressing::default() },
-            ..NodeConfig::new(arch)
-        });
-        let listener = node.listen(80, 8);
-        listen(&mut node, Duration::from_secs(9));
-        node.put(&testbed::frames::arp_request());
-        node.settle();
+        let (mut node, listener) = listening_at(arch, &[STACK]);
         let syn = Segment::syn(3000, 80);
         let (answer, _) = node.exchange(&syn.frame()).iter().find_map(|frame| tcp_of(frame)).expect("a SYN-ACK");
         let ack = Segment { flags: TcpFlags::ACK, seq: answer.ack.0, ack: answer.seq.0.wrapping_add(1), ..syn };
@@ -242,15 +249,7 @@ fn connections_from_other_addresses_go_on() {
     let second = Ipv4Addr::new(10, 0, 0, 7);
     for arch in ["up", "connp-l:4", "msgp:2"].map(|name| name.parse::<Architecture>().expect("a plan")) {
         for given_up in [STACK, second] {
-            let mut node = Node::<Real>::with_known_peer(NodeConfig {
-                addresses: vec![(STACK.into(), 24), (second.into(), 24)],
-                addressing: Addressing { checked: true, ..Addressing::default() },
-                ..NodeConfig::new(arch)
-            });
-            let listener = node.listen(80, 8);
-            listen(&mut node, Duration::from_secs(9));
-            node.put(&testbed::frames::arp_request());
-            node.settle();
+            let (mut node, listener) = listening_at(arch, &[STACK, second]);
             let children = [STACK, second].map(|address| {
                 let ends = Ends::PEER_TO_STACK.to(address);
                 let syn = Segment::syn(3000, 80);

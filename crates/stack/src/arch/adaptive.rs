@@ -47,8 +47,8 @@ use group::FlowGroup;
 use load::Loads;
 use policy::{Book, Lengths};
 
-/// A receive thread looks at all groups in its tick, and a thread with few frames in a batch pays for each; but a group goes home
-/// only if one thread uses all its connections. A power of two, so that all flows of a group arrive by one queue.
+/// A group goes home only if one thread uses all its connections, and one without work costs nothing; but more of them were not
+/// faster on the model (`docs/architectures/adaptive.md`). A power of two, so that all flows of a group arrive by one queue.
 const GROUPS_PER_THREAD: usize = 16;
 
 /// The declaration of this architecture.

@@ -41,7 +41,8 @@ impl<P: Platform> DueCells<P> {
         DueCells { earliest: CachePadded::new(P::AtomicU64::new(NEVER)), marked: (0..threads).map(words).collect() }
     }
 
-    /// Publishes the deadline of a cell, in nanoseconds, in the cell's own word. One thread at a time may do so.
+    /// Publishes the deadline of a cell, in nanoseconds, in the cell's own word. Called by the thread that uses the cell; and by
+    /// one that has left work in it, with 0: it need not be seen where another thread uses the cell meanwhile.
     #[inline(always)]
     pub fn publish(&self, word: &P::AtomicU64, deadline: u64) {
         let before = word.load(Ordering::Relaxed);

@@ -12,7 +12,7 @@ use stack::{Architecture, FaultScope};
 use sync::Real;
 use testbed::frames::{self, Ends};
 use testbed::node::{Node, NodeConfig};
-use testbed::panicking::{MARK, PanickingDevice, mute};
+use testbed::panicking::{MARK, PanicSwitch, PanickingDevice, mute};
 use wire::tcp::TcpFlags;
 
 use super::scene::{Log, Peer, Seen, data_of, node, seen, serve};
@@ -54,6 +54,20 @@ fn a_panic_resets_its_connection_and_no_other(arch: Architecture) {
     }
 }
 
+/// A node that knows its peer and contains panics, and the switch of its device.
+fn node_that_panics(arch: Architecture) -> (Node<Real>, Arc<PanicSwitch>) {
+    let mut switch = None;
+    let terms = NodeConfig { contain: true, ..NodeConfig::new(arch) };
+    let mut node = Node::<Real>::with_device(terms, |near| {
+        let (device, plant) = PanickingDevice::new(near);
+        switch = Some(plant);
+        Box::new(device)
+    });
+    node.exchange(&frames::arp_request());
+    node.exchange(&frames::neighbour_solicitation());
+    (node, switch.expect("the device is wrapped"))
+}
+
 /// A panic of the stack itself, in a device that is given a segment: the handler of that connection is told that it is
 /// closed, as its last callback, and is dropped; others go on. So it is if the reset panics, too. Nothing is left in the
 /// account.
@@ -61,16 +75,7 @@ fn a_panic_resets_its_connection_and_no_other(arch: Architecture) {
 fn a_panic_of_the_stack_is_the_last_that_a_handler_is_told(arch: Architecture) {
     mute();
     for (ends, resets) in Ends::BOTH_FAMILIES.into_iter().flat_map(|ends| [(ends, 0), (ends, 1)]) {
-        let mut switch = None;
-        let terms = NodeConfig { contain: true, ..NodeConfig::new(arch) };
-        let mut node = Node::<Real>::with_device(terms, |near| {
-            let (device, plant) = PanickingDevice::new(near);
-            switch = Some(plant);
-            Box::new(device)
-        });
-        let switch = switch.expect("the device is wrapped");
-        node.exchange(&frames::arp_request());
-        node.exchange(&frames::neighbour_solicitation());
+        let (mut node, switch) = node_that_panics(arch);
         let (log, life, closed_at) = (Log::default(), Arc::new(()), Arc::new(Mutex::new(None)));
         let (owned, at) = (life.clone(), closed_at.clone());
         let _listener = serve(&node, &log, move |conn, seen| {
@@ -109,16 +114,7 @@ fn a_panic_of_the_stack_is_the_last_that_a_handler_is_told(arch: Architecture) {
 fn a_handler_learns_of_a_panic_at_the_time_of_the_event(arch: Architecture) {
     mute();
     for ends in Ends::BOTH_FAMILIES {
-        let mut switch = None;
-        let terms = NodeConfig { contain: true, ..NodeConfig::new(arch) };
-        let mut node = Node::<Real>::with_device(terms, |near| {
-            let (device, plant) = PanickingDevice::new(near);
-            switch = Some(plant);
-            Box::new(device)
-        });
-        let switch = switch.expect("the device is wrapped");
-        node.exchange(&frames::arp_request());
-        node.exchange(&frames::neighbour_solicitation());
+        let (mut node, switch) = node_that_panics(arch);
         let (log, closed_at) = (Log::default(), Arc::new(Mutex::new(None)));
         let at = closed_at.clone();
         let _listener = serve(&node, &log, move |conn, seen| match seen {
