@@ -178,10 +178,11 @@ impl TcpListener {
     }
 
     /// Takes the connection that has waited longest, or waits for one. Where several threads receive, each has a queue of
-    /// the connections that it has received, and takes from its own first; the order is then kept only within a queue.
+    /// the connections that it has received, and takes from its own first; the order is then kept only within a queue. A thread
+    /// that drives the stack itself leaves what others have received to them, as long as these accept, too, and keep up.
     ///
     /// # Errors
-    /// [`AcceptError::WouldBlock`]: none waits and the listener does not block.
+    /// [`AcceptError::WouldBlock`]: none waits for this thread and the listener does not block.
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         loop {
             if let Some(accepted) = self.try_accept() {

@@ -1,7 +1,7 @@
 //! `adaptive` beside the best of the fixed architectures, on a model of a machine: a line for each load, with the rate of each
 //! architecture in its share of the best fixed one's. The last one named is compared with the others.
 //!
-//! `cargo run -p heddle-vsmp --example best_fixed -- --cpus 1,2,4,8 --conns 6,64 --seeds 3`; also `--loads bulk,rpc`,
+//! `cargo run -p heddle-vsmp --example best_fixed -- --cpus 1,2,4,8 --conns 6,64 --seeds 3`; also `--loads bulk,rpc,connect`,
 //! `--flows spread,home,uneven`, `--first N`, the first of the seeds, `--ms N`, `--machine NAME`, and names of architectures.
 
 use std::str::FromStr;
@@ -39,7 +39,7 @@ fn args() -> Args {
     let mut args = Args {
         preset: Preset::named("server-64").expect("it is built in"),
         archs: listed(ARCHITECTURES),
-        loads: listed("bulk,rpc"),
+        loads: listed("bulk,rpc,connect"),
         flows: listed("spread,home,uneven"),
         cpus: vec![1, 2, 4, 8],
         conns: vec![6, 64],
@@ -68,7 +68,7 @@ fn args() -> Args {
 
 fn main() {
     let args = args();
-    print!("{:<6}{:<8}{:>5}{:>7}", "load", "flows", "CPUs", "conns");
+    print!("{:<8}{:<8}{:>5}{:>7}", "load", "flows", "CPUs", "conns");
     args.archs.iter().for_each(|arch| print!("{:>16}", arch.to_string()));
     println!("  compared, to the best");
     for load in &args.loads {
@@ -86,7 +86,11 @@ fn line(args: &Args, (load, flows): (&str, &str), cpus: usize, connections: usiz
     let pair = |arch| Pair {
         cpus,
         connections,
-        load: if load == "rpc" { Load::Requests(64) } else { Load::Bulk },
+        load: match load {
+            "rpc" => Load::Requests(64),
+            "connect" => Load::SetupAndClose,
+            _ => Load::Bulk,
+        },
         flows: match flows {
             "home" => Flows::Home,
             "uneven" => Flows::Uneven,
@@ -98,7 +102,7 @@ fn line(args: &Args, (load, flows): (&str, &str), cpus: usize, connections: usiz
     let rates: Vec<f64> = args.archs.iter().map(|arch| rate(args, &pair(*arch))).collect();
     let (compared, fixed) = rates.split_last().expect("an architecture");
     let best = fixed.iter().copied().fold(0.0, f64::max);
-    print!("{load:<6}{flows:<8}{cpus:>5}{connections:>7}");
+    print!("{load:<8}{flows:<8}{cpus:>5}{connections:>7}");
     rates.iter().for_each(|rate| print!("{:>16.3}", rate / best));
     let name = fixed.iter().zip(&args.archs).find(|(rate, _)| **rate == best).map(|(_, arch)| arch.to_string());
     println!("  {:.3} of {}", compared / best, name.unwrap_or_default());

@@ -7,7 +7,7 @@ use stack::Architecture;
 use sync::{LockKind, Real};
 use vsmp::order::{Order, Pct, Random, TimeOrdered};
 use vsmp::workload::pair::{Flows, Load, Pair, Transferred};
-use vsmp::{Arena, Costs, Machine, Outcome};
+use vsmp::{Arena, Costs, Machine, Outcome, lock_profile};
 
 #[global_allocator]
 static ARENA: Arena = Arena::new();
@@ -21,10 +21,11 @@ fn pair(arch: Architecture, cpus: usize) -> Pair {
 
 fn run(pair: Pair, order: impl Order + 'static) -> (Transferred, Outcome) {
     let machine = Machine::new(pair.cpus, Costs::opteron_275()).order(order);
+    let load = pair.load;
     let (transferred, outcome) = machine.run(move || pair.run());
     assert_eq!(transferred.wrong, 0, "{transferred:?}");
     assert_eq!(outcome.abandoned, Vec::<String>::new());
-    assert!(transferred.bytes > 0, "{transferred:?} {outcome:?}");
+    assert!(load.progress(&transferred) > 0, "{transferred:?} {outcome:?}");
     (transferred, outcome)
 }
 
@@ -38,6 +39,40 @@ fn it_runs_on_one_cpu_and_on_several(arch: Architecture) {
             assert!((8_000_000..11_000_000).contains(&outcome.nanos), "{outcome:?}");
             assert!(outcome.account.misses() > 0, "{outcome:?}");
         }
+    }
+}
+
+/// No connection is lost: those that a client has closed and a server has not are under way.
+#[every_arch]
+fn connections_are_opened_and_closed(arch: Architecture) {
+    for (flows, ipv6) in [(Flows::Home, false), (Flows::Spread, true), (Flows::Uneven, false)] {
+        let load = Load::SetupAndClose;
+        let (transferred, _) = run(Pair { load, flows, ipv6, ..pair(arch, 2) }, TimeOrdered);
+        let under_way = transferred.opened as u64 - transferred.closed;
+        assert!(under_way <= 4 * CONNECTIONS as u64, "{flows:?}: {transferred:?}");
+        assert!(transferred.closed > 50, "{flows:?}: {transferred:?}");
+    }
+}
+
+/// Hand-overs between two cores for each connection that is opened and closed. Both accept until none is left, so each would
+/// take connections of the other if it could.
+fn handoffs(flows: Flows, connections: usize) -> f64 {
+    let arch = "shared-nothing".parse().expect("it is an architecture");
+    let pair = Pair { load: Load::SetupAndClose, flows, connections, ..pair(arch, 2) };
+    let machine = Machine::new(pair.cpus, Costs::opteron_275());
+    let ((closed, handoffs), _) = machine.run(move || {
+        let before = lock_profile().handoffs().handoffs;
+        let closed = pair.run().closed;
+        (closed, lock_profile().handoffs().handoffs - before)
+    });
+    handoffs as f64 / closed as f64
+}
+
+#[test]
+fn at_home_a_connection_lives_and_ends_on_the_core_that_receives_it() {
+    for connections in [6, 64] {
+        let [home, spread] = [Flows::Home, Flows::Spread].map(|flows| handoffs(flows, connections));
+        assert!(home < 0.2 && spread > 1.0, "{connections} connections: {home} at home, {spread} spread");
     }
 }
 

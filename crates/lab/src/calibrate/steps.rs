@@ -87,10 +87,7 @@ fn put(costs: &mut Costs, nanos: &[f64; STEPS]) {
 /// The machine's rate beside a run of the model with these costs.
 fn observe(pair: &Pair, real: f64, costs: &Costs, effort: &Effort) -> Option<(Observation, f64)> {
     let (model, transferred, outcome) = on_the_model(pair, costs, effort)?;
-    let progress = match pair.load {
-        Load::Bulk => transferred.bytes,
-        Load::Requests(_) => transferred.responses,
-    };
+    let progress = pair.load.progress(&transferred);
     let steps = outcome.account.steps.map(|count| count as f64 / progress.max(1) as f64);
     let of_model = 1e9 / model.median;
     let nanos = |step: usize| costs.work[step] as f64 * 1000.0 / costs.megahertz as f64;

@@ -76,6 +76,7 @@ pub fn name(pair: &Pair) -> String {
     let load = match pair.load {
         Load::Bulk => "bulk".to_owned(),
         Load::Requests(bytes) => format!("requests of {bytes} bytes"),
+        Load::SetupAndClose => "set-up and close".to_owned(),
     };
     let locks = pair.arch.properties().has_locks;
     let lock = if locks { format!(", {}", pair.lock_kind) } else { String::new() };

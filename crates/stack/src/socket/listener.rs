@@ -233,14 +233,16 @@ impl<P: Platform> ListenerShared<P> {
         self.queues.establish(child, self.acceptor.get().is_none())
     }
 
-    /// Takes a connection that waits, on a receive thread one that it has received itself if there is one; clears the
-    /// readiness when none is left. With one receive thread it is the one that has waited longest.
+    /// Takes a connection that waits; clears the readiness when none is left. With one receive thread it is the one that has
+    /// waited longest. A receive thread takes one that it has received itself if there is one, and leaves the others to the receive
+    /// threads that have received them, as long as they keep up with accepting: it returns `None` then, and the readiness stays.
     ///
     /// Takes no lock if none waits. It may then miss a connection that is being queued: that one is about to set the
     /// readiness, which a caller checks before it sleeps.
     pub fn accept(&self) -> Option<Arc<TcpSocket<P>>> {
         // The readiness may be stale, set after its connection was taken, and must be cleared.
         if self.queues.waiting() == 0 && !self.ready.get().intersects(Readiness::ACCEPTABLE) {
+            self.queues.ask();
             return None;
         }
         self.queues.accept(&self.ready)

@@ -1,10 +1,12 @@
 //! Two stacks on a link in memory, with a thread on each CPU that polls its queue of both and runs the applications of
 //! its connections: one stack sends as much as the other accepts, or one sends a request and waits for the response of
-//! the other. Each receiver checks every byte.
+//! the other, or connections are opened and closed. Each receiver checks every byte.
 //!
 //! The workload runs on any platform: on a virtual machine, or on the real one to compare the two. Everything happens
 //! on the machine, set-up and tear-down included. An architecture for one thread (`up`) has one queue and one polling thread,
 //! whatever CPUs there are.
+
+mod connections;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -43,6 +45,19 @@ pub enum Load {
     Bulk,
     /// One end sends so many bytes, 1 to 16384, and waits for as many from the other.
     Requests(usize),
+    /// Connections are opened and closed by both ends, without payload; as many as [`Pair::connections`] at a time.
+    SetupAndClose,
+}
+
+impl Load {
+    /// What a run with this load is to do as much of as it can: bytes, responses, or connections closed.
+    pub fn progress(self, transferred: &Transferred) -> u64 {
+        match self {
+            Load::Bulk => transferred.bytes,
+            Load::Requests(_) => transferred.responses,
+            Load::SetupAndClose => transferred.closed,
+        }
+    }
 }
 
 /// The receive queues by which the connections' segments arrive. Every thread opens as many connections as the others.
@@ -90,6 +105,8 @@ pub struct Transferred {
     pub bytes: u64,
     /// Responses that arrived.
     pub responses: u64,
+    /// Connections that both ends have closed.
+    pub closed: u64,
     /// Bytes that differed from the sent ones.
     pub wrong: u64,
 }
@@ -99,6 +116,7 @@ impl Transferred {
         self.opened += other.opened;
         self.bytes += other.bytes;
         self.responses += other.responses;
+        self.closed += other.closed;
         self.wrong += other.wrong;
     }
 }
@@ -135,7 +153,7 @@ impl Pair {
         self.run_on::<Vsmp>().0
     }
 
-    /// Runs the workload on a platform. The windows are those of its whole time; their progress is bytes, or responses.
+    /// Runs the workload on a platform. The windows are those of its whole time; their progress is that of [`Load::progress`].
     ///
     /// # Panics
     /// As [`Pair::run`].
@@ -146,7 +164,8 @@ impl Pair {
         let (client, client_drivers) = self.stack::<P>(left, from, pollers);
         let (server, server_drivers) = self.stack::<P>(right, to, pollers);
         let remote = SocketAddr::new(to, PORT);
-        let backlog = self.connections.max(16);
+        // A client may close, and open another connection, before this one has been accepted.
+        let backlog = self.connections.max(1024);
         let listener = server.listen(remote, backlog, ConnectionOptions::default()).expect("the port is free");
         let longest = WRITE.max(READ) + PERIOD;
         let pattern: Arc<[u8]> = (0..longest).map(|at| (at % PERIOD) as u8).collect();
@@ -161,10 +180,11 @@ impl Pair {
                     local: SocketAddr::new(from, 0),
                     remote,
                     queues: pollers,
-                    uneven: (self.flows == Flows::Uneven).then_some(FIRST_PORT + index as u16),
+                    uneven: (self.flows == Flows::Uneven).then_some((0, FIRST_PORT + index as u16)),
                     listener: listener.clone(),
                     set: PollSet::new(false).expect("a set without a descriptor"),
-                    to_open: self.connections / pollers + usize::from(index < self.connections % pollers),
+                    to_open: self.share(index, pollers),
+                    connections: connections::Ends::new(self.connections / pollers),
                     opening: Vec::new(),
                     ends: Vec::new(),
                     turns: Turns::default(),
@@ -193,6 +213,14 @@ impl Pair {
         (total, Windows::sum(&windows))
     }
 
+    /// The connections that thread `index` opens, or without end.
+    fn share(&self, index: usize, threads: usize) -> usize {
+        match self.load {
+            Load::SetupAndClose => usize::MAX,
+            _ => self.connections / threads + usize::from(index < self.connections % threads),
+        }
+    }
+
     fn stack<P: Platform>(&self, device: MemDevice, address: IpAddr, cpus: usize) -> (Stack<P>, Vec<Driver<P>>) {
         let mut config = StackConfig::<P>::new(self.arch);
         (config.cpus, config.lock_kind, config.seed) = (cpus, self.lock_kind, Some(self.seed));
@@ -203,7 +231,8 @@ impl Pair {
         config.tcp.send_buffer = BufferSizes { min: size, initial: size, max: size };
         config.tcp.receive_buffer = BufferSizes { min: size, initial: size, max: size };
         let prefix = if address.is_ipv6() { 64 } else { 16 };
-        let addresses = vec![(address, prefix)];
+        let count = if self.load == Load::SetupAndClose { connections::ADDRESSES } else { 1 };
+        let addresses = (0..count).map(|number| (connections::source(address, number), prefix)).collect();
         let addressing = Addressing::default();
         let interface = InterfaceConfig { device: Box::new(device), addresses, gateways: vec![], addressing };
         Stack::build(config, vec![interface]).expect("the stack builds")
@@ -235,11 +264,13 @@ struct PollingThread<P: Platform> {
     local: SocketAddr,
     remote: SocketAddr,
     queues: usize,
-    /// With [`Flows::Uneven`], the next port to look at; threads look at different ones.
-    uneven: Option<u16>,
+    /// With [`Flows::Uneven`], the address, by number, and the port to look at next; threads look at different ports.
+    uneven: Option<(u8, u16)>,
     listener: Arc<ListenerShared<P>>,
     set: Arc<PollSet<P>>,
     to_open: usize,
+    /// With [`Load::SetupAndClose`].
+    connections: connections::Ends<P>,
     opening: Vec<Socket<P>>,
     ends: Vec<End<P>>,
     /// The ends, by index, with data to read or room to write: one call for each.
@@ -258,11 +289,15 @@ impl<P: Platform> PollingThread<P> {
             for driver in &mut self.drivers {
                 busy |= driver.poll() > 0;
             }
-            busy |= self.open_and_accept();
-            P::work(Step::Poll, 1);
-            busy |= self.set.try_wait(&mut events, EVENTS) > 0;
-            events.iter().for_each(|event: &PollEvent| self.turns.add(event.token));
-            busy |= self.serve();
+            if self.load == Load::SetupAndClose {
+                busy |= self.open_and_close();
+            } else {
+                busy |= self.open_and_accept();
+                P::work(Step::Poll, 1);
+                busy |= self.set.try_wait(&mut events, EVENTS) > 0;
+                events.iter().for_each(|event: &PollEvent| self.turns.add(event.token));
+                busy |= self.serve();
+            }
             windows.report(P::now(), self.progress() - before);
             if !busy {
                 P::yield_now();
@@ -274,21 +309,16 @@ impl<P: Platform> PollingThread<P> {
     }
 
     fn progress(&self) -> u64 {
-        match self.load {
-            Load::Bulk => self.transferred.bytes,
-            Load::Requests(_) => self.transferred.responses,
-        }
+        self.load.progress(&self.transferred)
     }
 
     /// A few at a time: rings are short.
     fn open_and_accept(&mut self) -> bool {
         let before = (self.to_open, self.opening.len(), self.ends.len());
         if self.to_open > 0 && self.opening.len() < 16 {
-            let options = ConnectionOptions { no_delay: true, ..Default::default() };
             let local = self.uneven_end();
-            let socket = self.stacks[0].connect(local, self.remote, &options).expect("it opens");
+            let socket = self.connect(local);
             self.opening.push(socket);
-            self.to_open -= 1;
         }
         let open = |socket: &Socket<P>| socket.ready.get().intersects(Readiness::CONNECTED);
         while let Some(place) = self.opening.iter().position(open) {
@@ -302,13 +332,22 @@ impl<P: Platform> PollingThread<P> {
         before != (self.to_open, self.opening.len(), self.ends.len())
     }
 
+    fn connect(&mut self, local: Option<SocketAddr>) -> Socket<P> {
+        self.to_open -= 1;
+        let options = ConnectionOptions { no_delay: true, ..Default::default() };
+        self.stacks[0].connect(local, self.remote, &options).expect("it opens")
+    }
+
     /// With [`Flows::Uneven`], the local end of the next connection; otherwise the stack chooses.
     fn uneven_end(&mut self) -> Option<SocketAddr> {
         let queue = if self.to_open.is_multiple_of(4) { self.queues - 1 } else { 0 };
         loop {
-            let port = self.uneven?;
-            self.uneven = Some(port + self.queues as u16);
-            let end = SocketAddr::new(self.local.ip(), port);
+            let (source, port) = self.uneven?;
+            let end = SocketAddr::new(connections::source(self.local.ip(), source), port);
+            self.uneven = Some(match port.checked_add(self.queues as u16) {
+                Some(next) => (source, next),
+                None => (source + 1, FIRST_PORT + port % self.queues as u16),
+            });
             if self.stacks[0].flow(end, self.remote).index(self.queues) == queue {
                 return Some(end);
             }
@@ -331,6 +370,7 @@ impl<P: Platform> PollingThread<P> {
                 Load::Bulk if self.ends[end].is_client => self.send(end, WRITE),
                 Load::Bulk => self.receive(end) > 0,
                 Load::Requests(length) => self.exchange(end, length),
+                Load::SetupAndClose => false,
             };
             if goes_on {
                 self.turns.add(end);
