@@ -22,6 +22,8 @@ mod processor;
 mod scene;
 mod softint;
 mod squeue_polling;
+mod squeue_telling;
+mod threads;
 mod two_queues;
 mod wakes;
 mod walk;

@@ -12,8 +12,10 @@ use sync::LockClass::PcbHeaderIn;
 use testbed::frames::{Datagram, Ends};
 
 use crate::agents::ToldBy;
+use crate::events::walks;
 use crate::scene::TEST;
 use crate::two_queues::{CPUS, QUEUES, TwoQueues, fin};
+use crate::walk::{What, count};
 
 /// Packets that may wait in a work stream (`net.isr.defaultqlimit`).
 const LIMIT: usize = 256;
@@ -55,6 +57,16 @@ fn a_segment_is_processed_by_the_thread_that_the_policies_choose() {
             bench.settle();
             let state = bench.scene.state();
             assert_eq!(state.senders(connection.port), [processed_by(arch, queue, cpu)], "{arch}: {queue}, {cpu}");
+        }
+    }
+}
+
+/// `NETISR_DISPATCH_DIRECT`: the receive thread runs each packet, and puts none into a work stream.
+#[test]
+fn direct_dispatch_queues_nothing() {
+    for ends in Ends::BOTH_FAMILIES {
+        for walk in walks(Architecture::named("netisr:direct"), ends).all() {
+            assert_eq!(count(walk, What::HandsOver), 0, "{walk:?}");
         }
     }
 }

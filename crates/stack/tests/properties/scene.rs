@@ -88,6 +88,11 @@ impl State {
         self.own.iter().all(|thread| self.sleeps(thread, &[]) || self.done.contains(thread))
     }
 
+    /// Whether all threads that the architecture has of its own have ended.
+    pub fn own_threads_have_ended(&self) -> bool {
+        self.own.is_subset(&self.done)
+    }
+
     fn falls_asleep(&mut self, thread: &str, word: usize, held: Vec<LockClass>, bound: Option<Duration>) {
         self.asleep.insert(thread.to_owned(), held);
         self.bounds.insert(thread.to_owned(), bound);
