@@ -129,3 +129,28 @@ impl<P: Platform> DueCells<P> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use sync::Real;
+
+    use super::*;
+
+    /// One bit for each cell, whatever the word that it is in; a cell that has more to do, or that is marked meanwhile, is looked
+    /// at again before the end.
+    #[test]
+    fn a_receive_thread_looks_at_the_cells_that_are_marked_for_it() {
+        let due = DueCells::<Real>::new(2, 2 * WORD + 2);
+        let marked = [0, 1, WORD - 1, WORD, 2 * WORD + 1];
+        marked.map(|cell| due.mark(1, cell));
+        let (mut looked, mut again) = (Vec::new(), true);
+        due.take(0, |cell| panic!("cell {cell} is marked for another thread"));
+        due.take(1, |cell| {
+            looked.push(cell);
+            cell == WORD && std::mem::take(&mut again)
+        });
+        assert_eq!(looked, [&marked[..], &[WORD]].concat());
+        due.take(1, |cell| panic!("cell {cell} was looked at"));
+        due.mark(2, 0);
+    }
+}

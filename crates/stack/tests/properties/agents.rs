@@ -12,13 +12,15 @@ use stack::call::Call;
 use stack::socket::Readiness;
 use stack::socket::readiness::Watch;
 use stack::{Addressing, Architecture, InterfaceConfig, Stack, StackConfig};
-use sync::Platform;
+use sync::{LockClass, Platform};
 use testbed::frames::{Ends, STACK};
 use testbed::node::send;
 use wire::tcp::TcpFlags;
 
 use crate::bench::{Bench, Connection};
+use crate::events::{SEGMENTS, walks};
 use crate::scene::{Observed, TEST};
+use crate::walk::{What, count};
 
 const CALLER: &str = "caller";
 /// The workers of a pool on two processors.
@@ -249,6 +251,19 @@ fn a_packet_for_ip_that_another_driver_receives_is_answered_by_the_owner(arch: A
         owner.poll();
         receive(&mut far, &mut answers);
         assert_eq!(answers.len(), 1, "the owner answers");
+    }
+}
+
+/// Without workers the receive threads are the pool. Frames pass through an input where they draw tickets; where nothing has to
+/// be in order, the devices are the input.
+#[test]
+fn a_pool_of_receive_threads_has_an_input_where_it_draws_tickets() {
+    for ends in Ends::BOTH_FAMILIES {
+        for (name, frames) in [("msgp-pool", SEGMENTS), ("msgp-pool+unordered", 0)] {
+            let data = walks(Architecture::named(name), ends).data;
+            let takes = count(&data, What::Takes(LockClass::Handoff));
+            assert_eq!(takes > frames, frames != 0, "{name}: {data:?}");
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 //! that sleep. Each runs over IPv4 and over IPv6.
 
 mod agents;
+mod arrival_tickets;
 mod backlog;
 mod bench;
 mod contention;

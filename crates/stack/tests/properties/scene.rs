@@ -52,6 +52,8 @@ pub struct State {
     pub bounds: BTreeMap<String, Option<Duration>>,
     /// The threads that the architecture has of its own.
     own: BTreeSet<String>,
+    /// The CPUs of threads that were started for one.
+    pub pinned: BTreeMap<String, usize>,
     /// Threads that have ended.
     pub done: BTreeSet<String>,
     /// Threads that are stopped in the device.
@@ -289,14 +291,17 @@ impl Platform for Observed {
 
     fn spawn(
         name: &str,
-        _cpu: Option<usize>,
+        cpu: Option<usize>,
         class: ThreadClass,
         body: impl FnOnce() + Send + 'static,
     ) -> Self::JoinHandle {
         let (scene, name) = (HERE.with(|here| here.borrow().clone()), name.to_owned());
         let inside = scene.map(|(scene, _)| (scene, name.clone()));
         if let (Some((scene, _)), false) = (&inside, matches!(class, ThreadClass::Application)) {
-            scene.change(|state| state.own.extend([name.clone()]));
+            scene.change(|state| {
+                state.own.extend([name.clone()]);
+                state.pinned.extend(cpu.map(|cpu| (name.clone(), cpu)));
+            });
         }
         Real::spawn(&name, None, class, move || {
             HERE.set(inside);

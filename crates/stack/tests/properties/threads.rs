@@ -19,6 +19,21 @@ fn the_threads_of_an_architecture_end_with_its_stack(arch: Architecture) {
     }
 }
 
+/// A thread of an architecture's own is pinned: that of number `n` to CPU `n`. Under `layer`, IP has a CPU beside that of the
+/// transport protocols.
+#[every_arch]
+fn the_threads_of_an_architecture_are_pinned_one_to_each_cpu(arch: Architecture) {
+    let bench = Bench::with_threads(arch, Ends::BOTH_FAMILIES[0]);
+    for (name, cpu) in &bench.scene.state().pinned {
+        let (kind, number) = name.split_at(name.find(|c: char| c.is_ascii_digit()).expect("its number"));
+        let first = usize::from(kind == "heddle-ip");
+        assert_eq!(number.parse(), Ok(cpu - first), "{name} is on CPU {cpu}");
+    }
+    let pinned = bench.scene.state().pinned.len();
+    let threads = if arch.properties().own_threads && !arch.to_string().ends_with("+polling") { CELLS } else { 0 };
+    assert_eq!(pinned, threads, "{:?}", bench.scene.state().pinned);
+}
+
 /// Whether `listen()` returns while the second protocol thread is busy and does not look into its queue.
 fn returns_before_the_second_thread_knows(arch: &str, ends: Ends) -> bool {
     const NAME: &str = "listens";

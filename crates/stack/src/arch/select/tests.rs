@@ -142,6 +142,26 @@ fn a_fault_is_an_option_of_its_architecture_and_in_no_list() {
     assert!(ALL.iter().all(|listed| names.iter().all(|name| !listed.ends_with(name.rsplit_once('+').unwrap().1))));
 }
 
+/// A variant that differs from the others of its family has properties of its own.
+#[test]
+fn a_variant_has_the_properties_of_its_threads() {
+    for (name, own_threads, polling_thread_owns) in [
+        ("connp-t", true, false),
+        ("connp-t:spsc", true, false),
+        ("connp-t:lwkt", false, true),
+        ("connp-t:lwkt+async-wildcard", false, true),
+        ("backlog", false, false),
+        ("backlog:processor", true, false),
+    ] {
+        let properties = Architecture::named(name).properties();
+        assert_eq!(
+            (properties.own_threads, properties.polling_thread_owns),
+            (own_threads, polling_thread_owns),
+            "{name}"
+        );
+    }
+}
+
 #[test]
 fn properties_choose_architectures() {
     assert_eq!(Architecture::reference(), Architecture::named("up"));
