@@ -142,7 +142,7 @@ mod tests {
     fn a_receive_thread_looks_at_the_cells_that_are_marked_for_it() {
         let due = DueCells::<Real>::new(2, 2 * WORD + 2);
         let marked = [0, 1, WORD - 1, WORD, 2 * WORD + 1];
-        marked.map(|cell| due.mark(1, cell));
+        marked.iter().for_each(|cell| due.mark(1, *cell));
         let (mut looked, mut again) = (Vec::new(), true);
         due.take(0, |cell| panic!("cell {cell} is marked for another thread"));
         due.take(1, |cell| {

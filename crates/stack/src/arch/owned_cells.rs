@@ -86,3 +86,52 @@ pub fn answer_of<P: Platform>(slot: &Arc<ReplySlot<P>>) -> Reply {
     }
     reply
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// Cells that count how often their mail is read.
+    #[derive(Default)]
+    struct Asked {
+        times: AtomicUsize,
+        have_mail: AtomicBool,
+    }
+
+    impl OwnedCells for Asked {
+        fn wait_at(&self, _: &Arc<dyn Interrupt>) -> Waits {
+            Waits::new()
+        }
+        fn wait_again(&self, _: Waits) {}
+        fn read_mail(&self) -> bool {
+            self.times.fetch_add(1, Ordering::Relaxed);
+            self.have_mail.swap(false, Ordering::Relaxed)
+        }
+        fn tell_all(&self) {}
+    }
+
+    /// A thread that polls several stacks reads the mail of its cells in all of them, until their stack has gone or the list is
+    /// emptied.
+    #[test]
+    fn a_thread_reads_the_mail_of_all_its_cells() {
+        let [first, second] = [(); 2].map(|()| Arc::new(Asked::default()));
+        let times = |asked: &Arc<Asked>| asked.times.load(Ordering::Relaxed);
+        for cells in [&first, &second, &first] {
+            let cells: Weak<dyn OwnedCells> = Arc::<Asked>::downgrade(cells);
+            own(&cells);
+        }
+        first.have_mail.store(true, Ordering::Relaxed);
+        assert!(read_mail(), "the first one had some");
+        assert!(!read_mail(), "none is left");
+        assert_eq!((times(&first), times(&second)), (2, 2));
+        drop(first);
+        let third: Arc<dyn OwnedCells> = Arc::new(Asked::default());
+        own(&Arc::downgrade(&third));
+        assert_eq!(OWNED.with_borrow(Vec::len), 2, "the first stack has gone");
+        forget_all();
+        assert!(!read_mail());
+        assert_eq!(times(&second), 2, "it is forgotten");
+    }
+}

@@ -15,6 +15,7 @@ mod deadlines;
 mod events;
 mod exclusion;
 mod faults;
+mod full_queues;
 mod layer;
 mod lwkt;
 mod named_faults;

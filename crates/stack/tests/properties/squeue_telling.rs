@@ -68,10 +68,11 @@ fn the_worker_tells_users_after_each_batch() {
 }
 
 /// Told of data, says so; and then waits until the test lets it go on, if it is to.
-struct Tells(Mutex<(Sender<()>, Option<Receiver<()>>)>);
+pub struct Tells(Mutex<(Sender<()>, Option<Receiver<()>>)>);
 
 impl Tells {
-    fn watch(connection: &Connection, told: Sender<()>, go_on: Option<Receiver<()>>) {
+    /// Watches this connection.
+    pub fn watch(connection: &Connection, told: Sender<()>, go_on: Option<Receiver<()>>) {
         connection.socket.ready.watch(Arc::new(Tells(Mutex::new((told, go_on)))));
     }
 }

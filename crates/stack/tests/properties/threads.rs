@@ -1,6 +1,7 @@
 //! The threads that an architecture has of its own: which of them a call waits for, and when they end.
 
 use every_arch::every_arch;
+use observe::DropReason;
 use stack::Architecture;
 use testbed::frames::Ends;
 
@@ -32,6 +33,21 @@ fn the_threads_of_an_architecture_are_pinned_one_to_each_cpu(arch: Architecture)
     let pinned = bench.scene.state().pinned.len();
     let threads = if arch.properties().own_threads && !arch.to_string().ends_with("+polling") { CELLS } else { 0 };
     assert_eq!(pinned, threads, "{:?}", bench.scene.state().pinned);
+}
+
+/// A segment that is dropped below the connections is counted, whichever thread examines it.
+#[every_arch]
+fn a_dropped_segment_is_counted_whichever_thread_examines_it(arch: Architecture) {
+    for ends in Ends::BOTH_FAMILIES {
+        let mut bench = Bench::with_threads(arch, ends);
+        let mut connection = bench.connect(2000);
+        let mut frame = connection.data(b"data");
+        *frame.last_mut().expect("it has data") ^= 1;
+        bench.put(&frame);
+        bench.settle();
+        let by_stack = bench.stack.stats().counters.dropped(DropReason::TcpBadChecksum);
+        assert_eq!(by_stack + bench.driver.counters().dropped(DropReason::TcpBadChecksum), 1);
+    }
 }
 
 /// Whether `listen()` returns while the second protocol thread is busy and does not look into its queue.
