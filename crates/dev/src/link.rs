@@ -149,6 +149,23 @@ impl<P: Platform> LinkTx<P> {
         }
     }
 
+    /// Free places in the ring to `queue`, counted exactly if fewer than `wanted` seemed free.
+    #[inline]
+    pub fn room_for(&mut self, queue: usize, wanted: usize) -> usize {
+        self.rings[queue].room(wanted)
+    }
+
+    /// Appends the frames of `next` to the ring to `queue` until it has none, or the ring has no room, or `most` were
+    /// appended. `next` is not asked for a frame that would have no room. The receiver sees them all at once.
+    #[inline(always)]
+    pub fn push_each(&mut self, queue: usize, most: usize, next: impl FnMut() -> Option<PktBuf>) {
+        let pushed = self.rings[queue].push_each(most, next);
+        if pushed > 0 {
+            self.dirty.insert(queue);
+            self.room.set(self.room.get().saturating_sub(pushed));
+        }
+    }
+
     /// Wakes the sleeping receivers of the frames pushed since the last call.
     #[inline]
     pub fn notify(&mut self) {
@@ -220,6 +237,39 @@ impl<P: Platform> LinkRx<P> {
             self.yield_turn();
         }
         None
+    }
+
+    /// Whether there is one ring, and it is empty.
+    #[inline(always)]
+    pub fn is_only_ring_empty(&mut self) -> bool {
+        if let [ring] = &mut self.rings[..] { ring.is_empty() } else { false }
+    }
+
+    /// Moves frames to the end of `batch`, at most `most`, and none after the first for which `special` is true: that one is
+    /// returned. Each ring has its turn once at most.
+    #[inline]
+    pub fn pop_each(
+        &mut self,
+        batch: &mut Vec<PktBuf>,
+        most: usize,
+        special: impl Fn(&PktBuf) -> bool,
+    ) -> Option<PktBuf> {
+        let (mut left, mut found) = (most, None);
+        for _ in 0..self.rings.len() {
+            left -= self.rings[self.next].pop_each(left, |frame| {
+                if special(&frame) {
+                    found = Some(frame);
+                    return false;
+                }
+                batch.push(frame);
+                true
+            });
+            if left == 0 || found.is_some() {
+                break;
+            }
+            self.yield_turn();
+        }
+        found
     }
 
     /// Passes the turn to the next ring: called at the end of a batch, so that one busy ring cannot starve the others.

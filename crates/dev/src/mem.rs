@@ -19,6 +19,7 @@
 //! them. Checksum offload is as cheap as on real hardware: a frame marked `Partial` arrives with an incomplete checksum
 //! field. Since memory does not corrupt, the receiver need not verify it, and code that forwards it can complete it.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -182,6 +183,8 @@ pub(crate) fn direction<P: Platform>(config: &MemConfig, rss: Rss) -> (Sending<P
         limits: Limits {
             mtu: config.mtu,
             framing: config.framing,
+            shortest: config.framing.least(),
+            longest: config.mtu + config.framing.header_len(),
             segmentation: config.segmentation,
             checksum_offload: config.checksum_offload,
             split: !config.coalescing,
@@ -230,6 +233,10 @@ impl Device for MemDevice {
 struct Limits {
     mtu: usize,
     framing: Framing,
+    /// Bytes of the shortest frame.
+    shortest: usize,
+    /// Bytes of the longest frame without a tag.
+    longest: usize,
     segmentation: Option<usize>,
     checksum_offload: bool,
     /// Super-segments will be split at the other end.
@@ -243,7 +250,7 @@ impl Limits {
         let len = frame.len();
         let Meta { segment_size, checksum, .. } = *frame.meta();
         // Fast path: most frames are long enough, short enough without a tag, and have no offload work.
-        let fits = (self.framing.least()..=self.mtu + self.framing.header_len()).contains(&len);
+        let fits = (self.shortest..=self.longest).contains(&len);
         if fits && segment_size == 0 && checksum == Checksum::None { Ok(()) } else { self.admit_rarer(frame) }
     }
 
@@ -307,6 +314,14 @@ pub(crate) struct MemTx<P: Platform> {
     counters: Arc<Counters>,
 }
 
+/// Writes the hash of a frame's flow and its receive queue into its metadata.
+#[inline(always)]
+fn mark(frame: &mut PktBuf, hash: Option<u32>, queue: usize) {
+    let meta = frame.meta_mut();
+    meta.flow_hash = hash;
+    meta.queue = queue as u16;
+}
+
 impl<P: Platform> TxQueue for MemTx<P> {
     /// Free places in the fullest of the rings to the receive queues.
     fn credit(&self) -> usize {
@@ -326,10 +341,43 @@ impl<P: Platform> TxQueue for MemTx<P> {
             self.counters.count_drop(DropReason::InterfaceDown);
             return Ok(());
         }
-        let meta = frame.meta_mut();
-        meta.flow_hash = hash;
-        meta.queue = queue as u16;
+        mark(&mut frame, hash, queue);
         self.link.push(queue, frame)
+    }
+
+    /// With one queue its ring is looked at once, and the receiver sees all frames at once.
+    fn transmit_batch(&mut self, frames: &mut VecDeque<PktBuf>) {
+        let MemTx { link, rss, limits, counters } = self;
+        if rss.queues() > 1 || !link.is_open(0) {
+            while let Some(frame) = frames.pop_front() {
+                if let Err(back) = self.transmit(frame) {
+                    return frames.push_front(back);
+                }
+            }
+            return;
+        }
+        // Usually the deque begins at the begin of its memory, and nothing is moved.
+        let mut left = Vec::from(std::mem::take(frames));
+        while !left.is_empty() {
+            let room = link.room_for(0, left.len()).min(left.len());
+            if room == 0 {
+                break;
+            }
+            let mut offered = left.drain(..room);
+            link.push_each(0, room, || {
+                loop {
+                    let mut frame = offered.next()?;
+                    if let Err(reason) = limits.admit(&mut frame) {
+                        counters.count_drop(reason);
+                        continue;
+                    }
+                    let hash = rss.hash(&frame);
+                    mark(&mut frame, hash, 0);
+                    return Some(frame);
+                }
+            });
+        }
+        *frames = VecDeque::from(left);
     }
 
     fn flush(&mut self) {
@@ -396,6 +444,53 @@ impl<P: Platform> MemRx<P> {
         }
     }
 
+    /// Fills `batch` up to `full` frames with the pieces of a super-segment and the frames after it.
+    #[cold]
+    fn split(&mut self, frame: PktBuf, batch: &mut Vec<PktBuf>, full: usize) {
+        match Splitter::framed(self.framing, frame) {
+            Ok(splitter) => self.splitting = Some(splitter),
+            Err(frame) => batch.push(frame),
+        }
+        self.receive_pieces(batch, full - batch.len());
+    }
+
+    /// Appends up to `most` frames, pieces of super-segments among them.
+    #[cold]
+    fn receive_pieces(&mut self, batch: &mut Vec<PktBuf>, most: usize) {
+        for _ in 0..most {
+            match self.next() {
+                Some(frame) => batch.push(frame),
+                None => return,
+            }
+        }
+    }
+
+    /// Appends up to `max` frames to `batch`; returns how many.
+    #[inline(never)]
+    fn receive_some(&mut self, batch: &mut Vec<PktBuf>, max: usize) -> usize {
+        let from = batch.len();
+        if self.splitting.is_some() {
+            self.receive_pieces(batch, max);
+        } else if max == 1 {
+            match self.link.pop() {
+                Some(frame) if self.coalescing || frame.meta().segment_size == 0 => batch.push(frame),
+                Some(frame) => self.split(frame, batch, from + 1),
+                None => {}
+            }
+        } else {
+            let whole = self.coalescing;
+            let long = self.link.pop_each(batch, max, |frame| !whole && frame.meta().segment_size != 0);
+            if let Some(frame) = long {
+                self.split(frame, batch, from + max);
+            }
+        }
+        self.end_batch();
+        if self.coalescing {
+            coalesce::coalesce_framed(self.framing, batch, from);
+        }
+        batch.len() - from
+    }
+
     /// Passes the turn to the ring of the next transmit queue.
     pub(crate) fn end_batch(&mut self) {
         self.link.yield_turn();
@@ -404,18 +499,8 @@ impl<P: Platform> MemRx<P> {
 
 impl<P: Platform> RxQueue for MemRx<P> {
     fn receive(&mut self, batch: &mut Vec<PktBuf>, max: usize) -> usize {
-        let from = batch.len();
-        while batch.len() - from < max {
-            match self.next() {
-                Some(frame) => batch.push(frame),
-                None => break,
-            }
-        }
-        self.end_batch();
-        if self.coalescing {
-            coalesce::coalesce_framed(self.framing, batch, from);
-        }
-        batch.len() - from
+        // Many polls find nothing.
+        if self.splitting.is_none() && self.link.is_only_ring_empty() { 0 } else { self.receive_some(batch, max) }
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> WaitOutcome {

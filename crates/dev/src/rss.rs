@@ -8,7 +8,7 @@
 
 use pktbuf::PktBuf;
 use wire::rss::Toeplitz;
-use wire::{Framing, Headers};
+use wire::{Framing, Headers, ethernet};
 
 /// Chooses receive queues for frames.
 pub struct Rss {
@@ -50,6 +50,9 @@ impl Rss {
         {
             return Some(hash);
         }
+        if self.framing == Framing::Ethernet && ethernet::is_other_than_ip(frame) {
+            return None;
+        }
         self.hash_bytes(frame)
     }
 
@@ -60,6 +63,12 @@ impl Rss {
             tuple = tuple.reversed();
         }
         Some(self.toeplitz.hash_tcp(&tuple))
+    }
+
+    /// How many queues there are to choose from.
+    #[inline]
+    pub fn queues(&self) -> usize {
+        self.queues as usize
     }
 
     /// The queue for a hash.

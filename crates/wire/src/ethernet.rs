@@ -238,6 +238,13 @@ pub fn parse(frame: &[u8]) -> Result<(Header, usize), ParseError> {
 /// Bytes of the two addresses, which begin a header.
 pub const ADDRESSES_LEN: usize = 12;
 
+/// Whether a frame carries neither IP nor a tag, before which IP could be.
+#[inline(always)]
+pub fn is_other_than_ip(frame: &[u8]) -> bool {
+    let Some(head) = frame.first_chunk::<HEADER_LEN>() else { return true };
+    !matches!([head[12], head[13]], [0x08, 0x00] | [0x86, 0xdd] | [0x81, 0x00])
+}
+
 /// Whether a frame with this header is unicast to the station `to` and comes from a single station.
 #[inline(always)]
 pub fn is_from_one_to(header: &[u8; HEADER_LEN], to: MacAddr) -> bool {

@@ -90,9 +90,33 @@ impl<T, P: Platform> Producer<T, P> {
         Ok(())
     }
 
+    /// Appends the values of `next` until it has none, or the ring has no room, or `most` were appended. The consumer sees
+    /// them all at once. Returns how many they are. `next` is not asked for a value that would have no room.
+    #[inline]
+    pub fn push_each(&mut self, most: usize, mut next: impl FnMut() -> Option<T>) -> usize {
+        let room = self.room(most).min(most);
+        let slots = &self.ring.slots;
+        let Some(mask) = slots.len().checked_sub(1) else { return 0 };
+        let first = self.tail;
+        let mut tail = first;
+        while tail.wrapping_sub(first) < room
+            && let Some(value) = next()
+        {
+            // SAFETY: as in `write`. If `next` panics, the values before are never read, and never dropped.
+            slots[tail & mask].with_mut(|slot| unsafe { (*slot).write(value) });
+            tail = tail.wrapping_add(1);
+        }
+        let pushed = tail.wrapping_sub(first);
+        if pushed > 0 {
+            self.tail = tail;
+            self.ring.tail.store(tail, Release);
+        }
+        pushed
+    }
+
     /// Free slots, counted exactly if fewer than `wanted` seemed free.
     #[inline]
-    fn room(&mut self, wanted: usize) -> usize {
+    pub fn room(&mut self, wanted: usize) -> usize {
         let capacity = self.ring.capacity();
         let seen = capacity - self.tail.wrapping_sub(self.head_seen);
         if seen >= wanted {
@@ -144,6 +168,29 @@ impl<T, P: Platform> Consumer<T, P> {
         Some(value)
     }
 
+    /// Gives up to `most` values to `take`, oldest first, as [`pop`](Self::pop) would one by one, and ends early when `take`
+    /// returns false. Returns how many it has given.
+    #[inline]
+    pub fn pop_each(&mut self, most: usize, mut take: impl FnMut(T) -> bool) -> usize {
+        let mut left = most;
+        while left > 0 {
+            let ready = self.ready(1).min(left);
+            let slots = &self.ring.slots;
+            let Some(mask) = slots.len().checked_sub(1).filter(|_| ready > 0) else { break };
+            for _ in 0..ready {
+                // SAFETY: as in `read`. The slot is given back before the value is passed on, which may panic.
+                let value = slots[self.head & mask].with(|slot| unsafe { (*slot).assume_init_read() });
+                self.head = self.head.wrapping_add(1);
+                self.ring.head.store(self.head, Release);
+                left -= 1;
+                if !take(value) {
+                    return most - left;
+                }
+            }
+        }
+        most - left
+    }
+
     /// Moves up to `max` values to the end of `out`, oldest first; returns how many.
     pub fn pop_batch(&mut self, out: &mut Vec<T>, max: usize) -> usize {
         let count = self.ready(max).min(max);
@@ -180,6 +227,7 @@ impl<T, P: Platform> Consumer<T, P> {
     }
 
     /// Whether the ring is empty now.
+    #[inline]
     pub fn is_empty(&mut self) -> bool {
         self.ready(1) == 0
     }
