@@ -14,7 +14,7 @@ use wire::ethernet::{MIN_FRAME_LEN, MacAddr};
 use wire::stp::Bpdu;
 
 use crate::fdb::{Fdb, FdbControl, FdbEntry, FdbKey};
-use crate::forward::{Arrival, Decision, forward};
+use crate::forward::{Arrival, Decision, Exception, InputPort, forward};
 use crate::members::{Members, PortConfig, PortState};
 use crate::storm::Storm;
 use crate::stp::{Effect, Stp, StpConfig, StpConfigError, StpPortConfig};
@@ -222,7 +222,35 @@ impl<T: FdbControl + Fdb> Bridge<T> {
         }
     }
 
-    /// The same for a frame with headers that were parsed before.
+    /// The first part of [`Bridge::receive`], which is all of it for nearly every frame: it learns the source, and finds the one
+    /// port by which the frame leaves as it is.
+    ///
+    /// # Errors
+    /// [`Bridge::explain`] has the decision.
+    #[inline(always)]
+    pub fn relay(
+        &mut self,
+        port: PortNumber,
+        frame: &[u8],
+        counters: &Counters,
+        now: Time,
+    ) -> Result<PortNumber, Exception> {
+        match InputPort::of(&self.members, port) {
+            Some(ingress) => ingress.receive(&mut self.table, frame, counters, now),
+            None => Err(Exception::Drop(Arrival::of(port, frame).err().unwrap_or(DropReason::InterfaceDown))),
+        }
+    }
+
+    /// The decision about a frame that does not leave by one port as it is.
+    pub fn explain(&mut self, port: PortNumber, exception: Exception, frame: &[u8], now: Time) -> Decision {
+        match (InputPort::of(&self.members, port), self.storms.get_mut(port.index()), exception) {
+            (_, _, Exception::Drop(reason)) => Decision::Drop(reason),
+            (Some(ingress), Some(storm), exception) => ingress.decide(exception, storm, frame, now),
+            _ => Decision::Drop(DropReason::InterfaceDown),
+        }
+    }
+
+    /// [`Bridge::receive`] for a frame with headers that were parsed before.
     #[inline]
     pub fn decide(&mut self, frame: &Arrival, counters: &Counters, now: Time) -> Decision {
         let Some(storm) = self.storms.get_mut(frame.port.index()) else {

@@ -23,12 +23,17 @@ impl FdbKey {
     /// The address in this VLAN; `None` on a bridge that ignores tags.
     #[inline]
     pub const fn new(address: MacAddr, vlan: Option<Vid>) -> FdbKey {
-        let [a, b, c, d, e, f] = address.0;
+        FdbKey::of_station(bits_of(address), vlan)
+    }
+
+    /// The same for the [bits](bits_of) of an address.
+    #[inline]
+    pub(crate) const fn of_station(bits: u64, vlan: Option<Vid>) -> FdbKey {
         let vid = match vlan {
             Some(vid) => vid.get() as u64,
             None => 0,
         };
-        FdbKey(1 << 63 | vid << 48 | u64::from_be_bytes([0, 0, a, b, c, d, e, f]))
+        FdbKey(1 << 63 | vid << 48 | bits)
     }
 
     /// The address.
@@ -53,6 +58,18 @@ impl FdbKey {
     pub const fn from_bits(bits: u64) -> Option<FdbKey> {
         if bits == 0 { None } else { Some(FdbKey(bits)) }
     }
+}
+
+/// A time in nanoseconds, as far as it fits.
+pub fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// An address as a number of 48 bits, its first byte at the top.
+#[inline]
+pub(crate) const fn bits_of(address: MacAddr) -> u64 {
+    let [a, b, c, d, e, f] = address.0;
+    u64::from_be_bytes([0, 0, a, b, c, d, e, f])
 }
 
 /// The properties of an entry that do not change.
@@ -118,6 +135,12 @@ impl FdbEntry {
         self.is_dynamic() && self.age(now) >= ageing
     }
 
+    /// The same with the time in nanoseconds.
+    #[inline]
+    pub(crate) const fn is_older(self, now: Time, nanos: u64) -> bool {
+        self.is_dynamic() && stamp(now).saturating_sub(self.0 >> STAMP) << UNIT >= nanos
+    }
+
     /// Whether the two have the same port and flags, and differ in their age at most.
     #[inline]
     pub const fn agrees(self, other: FdbEntry) -> bool {
@@ -178,7 +201,13 @@ pub enum Learned {
 /// thread.
 pub trait Fdb {
     /// The entry of a key, aged or not. Takes no lock, and does not wait.
-    fn look_up(&self, key: FdbKey) -> Option<FdbEntry>;
+    fn look_up(&mut self, key: FdbKey) -> Option<FdbEntry>;
+
+    /// The same for the address that a frame comes from: many frames in a row may come from one, and go to another.
+    #[inline]
+    fn look_up_source(&mut self, key: FdbKey) -> Option<FdbEntry> {
+        self.look_up(key)
+    }
 
     /// Writes `entry` over the entry of `key`, which has the same port and flags: one store. Does nothing if the entry has
     /// been removed.
@@ -187,8 +216,8 @@ pub trait Fdb {
     /// Runs [`place`] with exclusive use of the table.
     fn learn(&mut self, source: LearnedSource, now: Time) -> Learned;
 
-    /// The time without frames from its address after which an entry ages out.
-    fn ageing(&self) -> Duration;
+    /// The time without frames from its address after which an entry ages out, in nanoseconds.
+    fn ageing_nanos(&self) -> u64;
 }
 
 /// The access to a table that the control plane needs: its operations are not atomic with respect to frames, and may
@@ -287,18 +316,18 @@ impl Counts {
 /// The learning process: the source address of a frame that a port in the state Learning or Forwarding received is
 /// behind that port. Called for each such frame. A known address costs loads only, and a store when its stamp has changed.
 #[inline(always)]
-pub fn learn(table: &mut impl Fdb, source: LearnedSource, now: Time) -> Learned {
-    match table.look_up(source.key) {
-        Some(entry) if entry.port() == source.port => {
+pub fn learn(table: &mut impl Fdb, key: FdbKey, port: PortNumber, limit: &Option<u32>, now: Time) -> Learned {
+    match table.look_up_source(key) {
+        Some(entry) if entry.port() == port => {
             // The stamp changes some sixty times a second: not each frame writes to a line that others read.
             let heard = entry.heard(now);
             if heard != entry && entry.is_dynamic() {
-                table.refresh(source.key, heard);
+                table.refresh(key, heard);
             }
             Learned::Known
         }
         Some(entry) if entry.flags().sticky => Learned::Known,
-        _ => table.learn(source, now),
+        _ => table.learn(LearnedSource { key, port, limit: *limit }, now),
     }
 }
 

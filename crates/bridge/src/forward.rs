@@ -8,21 +8,24 @@ use observe::{Counter, Counters, DropReason, Time};
 use wire::ethernet::{self, MacAddr, VlanTag};
 
 use crate::PortNumber;
-use crate::fdb::{self, Fdb, FdbKey, Learned, LearnedSource};
+use crate::fdb::{self, Fdb, FdbKey, Learned};
 use crate::members::{Member, Members, PortState};
 use crate::port_set::WORD;
 use crate::storm::{FloodKind, StormControl};
 use crate::vlan::{TagAction, Vid};
+
+/// The type of a frame with a tag.
+const TAGGED: u16 = 0x8100;
 
 /// The fields of a received frame that forwarding reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
     /// The port that received it.
     pub port: PortNumber,
-    /// Its destination.
-    pub dst: MacAddr,
-    /// Its source.
-    pub src: MacAddr,
+    /// Its destination, as a number of 48 bits.
+    pub dst: u64,
+    /// Its source, as a number.
+    pub src: u64,
     /// Its tag, if it has one.
     pub tag: Option<VlanTag>,
     /// Bytes after the link header; of a super-segment those of its longest segment.
@@ -36,9 +39,20 @@ impl Arrival {
     /// [`DropReason::FrameTooShort`].
     #[inline]
     pub fn of(port: PortNumber, frame: &[u8]) -> Result<Arrival, DropReason> {
-        let (header, payload) = ethernet::parse(frame).map_err(|_| DropReason::FrameTooShort)?;
-        let tag = if payload == ethernet::HEADER_LEN { None } else { ethernet::vlan_tag(frame) };
-        Ok(Arrival { port, dst: header.dst, src: header.src, tag, payload: frame.len() - payload })
+        let head = frame.first_chunk::<{ ethernet::HEADER_LEN }>().ok_or(DropReason::FrameTooShort)?;
+        // Two words, of which each has an address at the top.
+        let (Some(first), Some(second)) = (head.first_chunk(), head.last_chunk()) else {
+            return Err(DropReason::FrameTooShort);
+        };
+        let (first, second) = (u64::from_be_bytes(*first), u64::from_be_bytes(*second));
+        let (dst, src, payload) = (first >> 16, second >> 16, frame.len() - ethernet::HEADER_LEN);
+        if second as u16 != TAGGED {
+            return Ok(Arrival { port, dst, src, tag: None, payload });
+        }
+        match ethernet::vlan_tag(frame) {
+            Some(tag) => Ok(Arrival { port, dst, src, tag: Some(tag), payload: payload - ethernet::TAG_LEN }),
+            None => Err(DropReason::FrameTooShort),
+        }
     }
 
     /// The same for a super-segment, where the frames that are made of it have at most `longest` bytes behind their link
@@ -151,12 +165,22 @@ impl Iterator for FloodPorts<'_> {
     }
 }
 
+/// All stations, as a number.
+const BROADCAST: u64 = fdb::bits_of(MacAddr::BROADCAST);
+/// The first of the reserved addresses, as a number.
+const FIRST_RESERVED: u64 = 0x0180_c200_0000;
+
 /// Whether an address is one of 01-80-C2-00-00-00 to 0F, which no bridge forwards, whether or not it has the protocol
 /// (IEEE 802.1D-2004 table 7-10).
 #[inline]
-fn is_reserved(address: MacAddr) -> bool {
-    let [a, b, c, d, e, f] = address.0;
-    [a, b, c, d, e] == [0x01, 0x80, 0xc2, 0x00, 0x00] && f & 0xf0 == 0
+const fn is_reserved(bits: u64) -> bool {
+    bits & !0xf == FIRST_RESERVED
+}
+
+/// Whether an address is that of a group.
+#[inline]
+const fn is_group(bits: u64) -> bool {
+    bits >> 40 & 1 != 0
 }
 
 /// Decides about one frame, learns its source, and counts what it learned. `storm` is that of the port that received
@@ -170,41 +194,161 @@ pub fn forward(
     counters: &Counters,
     now: Time,
 ) -> Decision {
-    let Some(member) = members.get(frame.port) else { return Decision::Drop(DropReason::InterfaceDown) };
-    if !frame.src.is_unicast() {
-        return Decision::Drop(DropReason::FrameBadSource);
+    match InputPort::of(members, frame.port) {
+        Some(ingress) => ingress.forward(table, storm, frame, counters, now),
+        None => Decision::Drop(DropReason::InterfaceDown),
     }
-    if is_reserved(frame.dst) {
-        return match (frame.dst == wire::stp::GROUP, frame.tag) {
-            (true, None) => Decision::Bpdu,
-            (true, Some(_)) => Decision::Drop(DropReason::BpduIgnored),
-            (false, _) => Decision::Drop(DropReason::BridgeReservedAddress),
-        };
+}
+
+/// The port of the member list by which frames arrive, found once for all of them.
+#[derive(Clone, Copy, Debug)]
+pub struct InputPort<'a> {
+    members: &'a Members,
+    member: &'a Member,
+    port: PortNumber,
+}
+
+impl<'a> InputPort<'a> {
+    /// `None`: it is not a member.
+    #[inline]
+    pub fn of(members: &'a Members, port: PortNumber) -> Option<InputPort<'a>> {
+        Some(InputPort { members, member: members.get(port)?, port })
     }
-    if member.state == PortState::Discarding {
-        return Decision::Drop(DropReason::BridgePortBlocked);
-    }
-    let vlan = match members.classify(frame.port, member, frame.tag) {
-        Ok(vlan) => vlan,
-        Err(reason) => return Decision::Drop(reason),
-    };
-    if member.config.learning {
-        let limit = member.config.max_addresses;
-        let source = LearnedSource { key: FdbKey::new(frame.src, vlan), port: frame.port, limit };
-        count_learned(fdb::learn(table, source, now), counters);
-    }
-    if member.state != PortState::Forwarding {
-        return Decision::Drop(DropReason::BridgePortBlocked);
-    }
-    let kind = if frame.dst.is_multicast() {
-        if frame.dst.is_broadcast() { FloodKind::Broadcast } else { FloodKind::Multicast }
-    } else {
-        match table.look_up(FdbKey::new(frame.dst, vlan)) {
-            Some(entry) if !entry.is_expired(now, table.ageing()) => {
-                return to_one(members, member, entry.port(), frame, vlan);
-            }
-            _ => FloodKind::UnknownUnicast,
+
+    /// The first part of the decision about a frame, from its Ethernet header on, and all of it for nearly every frame: learns
+    /// the source, and finds the one port by which the frame leaves as it is.
+    ///
+    /// # Errors
+    /// [`InputPort::decide`] has the decision.
+    #[inline(always)]
+    pub fn receive(
+        &self,
+        table: &mut impl Fdb,
+        frame: &[u8],
+        counters: &Counters,
+        now: Time,
+    ) -> Result<PortNumber, Exception> {
+        if self.members.is_filtering() {
+            return self.receive_in_vlan(table, frame, counters, now);
         }
+        let arrival = Arrival::of(self.port, frame).map_err(Exception::Drop)?;
+        self.relay(table, arrival, |_| Ok(None), counters, now)
+    }
+
+    /// The same on a bridge that distinguishes VLANs.
+    #[inline(never)]
+    fn receive_in_vlan(
+        &self,
+        table: &mut impl Fdb,
+        frame: &[u8],
+        counters: &Counters,
+        now: Time,
+    ) -> Result<PortNumber, Exception> {
+        let arrival = Arrival::of(self.port, frame).map_err(Exception::Drop)?;
+        self.relay(table, arrival, |arrival| self.classify(arrival), counters, now)
+    }
+
+    #[inline]
+    fn classify(&self, frame: &Arrival) -> Result<Option<Vid>, Exception> {
+        self.members.classify(frame.port, self.member, frame.tag).map_err(Exception::Drop)
+    }
+
+    /// [`forward`] for a frame of this port.
+    #[inline]
+    pub fn forward(
+        &self,
+        table: &mut impl Fdb,
+        storm: &mut impl StormControl,
+        frame: &Arrival,
+        counters: &Counters,
+        now: Time,
+    ) -> Decision {
+        match self.relay(table, *frame, |frame| self.classify(frame), counters, now) {
+            Ok(port) => Decision::Forward(ForwardedFrame { port, tag: TagAction::Keep }),
+            Err(exception) => self.explain(exception, storm, *frame, now),
+        }
+    }
+
+    /// The rules for a frame in the VLAN that `classify` returns.
+    #[inline(always)]
+    fn relay(
+        &self,
+        table: &mut impl Fdb,
+        frame: Arrival,
+        classify: impl FnOnce(&Arrival) -> Result<Option<Vid>, Exception>,
+        counters: &Counters,
+        now: Time,
+    ) -> Result<PortNumber, Exception> {
+        let InputPort { members, member, .. } = *self;
+        let Arrival { src, dst, .. } = frame;
+        if is_group(src) || src == 0 {
+            return Err(Exception::Drop(DropReason::FrameBadSource));
+        }
+        if is_reserved(dst) {
+            return Err(Exception::Reserved);
+        }
+        if member.state == PortState::Discarding {
+            return Err(Exception::Drop(DropReason::BridgePortBlocked));
+        }
+        let vlan = classify(&frame)?;
+        if member.config.learning {
+            let key = FdbKey::of_station(src, vlan);
+            count_learned(fdb::learn(table, key, frame.port, &member.config.max_addresses, now), counters);
+        }
+        if member.state != PortState::Forwarding {
+            return Err(Exception::Drop(DropReason::BridgePortBlocked));
+        }
+        if !is_group(dst)
+            && let Some(entry) = table.look_up(FdbKey::of_station(dst, vlan))
+            && !entry.is_older(now, table.ageing_nanos())
+        {
+            return to_one(members, member, entry.port(), &frame, vlan);
+        }
+        Err(Exception::Flood(vlan))
+    }
+
+    /// The decision about a frame that does not leave by one port as it is.
+    #[inline(never)]
+    pub fn decide(&self, exception: Exception, storm: &mut impl StormControl, frame: &[u8], now: Time) -> Decision {
+        match Arrival::of(self.port, frame) {
+            Ok(arrival) => self.explain(exception, storm, arrival, now),
+            Err(reason) => Decision::Drop(reason),
+        }
+    }
+
+    fn explain(&self, exception: Exception, storm: &mut impl StormControl, frame: Arrival, now: Time) -> Decision {
+        match exception {
+            Exception::Retag(to) => Decision::Forward(to),
+            Exception::Drop(reason) => Decision::Drop(reason),
+            Exception::Reserved => match (frame.dst == fdb::bits_of(wire::stp::GROUP), frame.tag) {
+                (true, None) => Decision::Bpdu,
+                (true, Some(_)) => Decision::Drop(DropReason::BpduIgnored),
+                (false, _) => Decision::Drop(DropReason::BridgeReservedAddress),
+            },
+            Exception::Flood(vlan) => flood(self.member, storm, frame, vlan, now),
+        }
+    }
+}
+
+/// Why a frame does not leave by one port, or not as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exception {
+    /// It leaves by one port with another tag.
+    Retag(ForwardedFrame),
+    /// It is not to a known station; it is in this VLAN.
+    Flood(Option<Vid>),
+    /// It is to a reserved address.
+    Reserved,
+    /// It is dropped.
+    Drop(DropReason),
+}
+
+/// The frame is not to a known station.
+fn flood(member: &Member, storm: &mut impl StormControl, frame: Arrival, vlan: Option<Vid>, now: Time) -> Decision {
+    let kind = match frame.dst {
+        BROADCAST => FloodKind::Broadcast,
+        dst if is_group(dst) => FloodKind::Multicast,
+        _ => FloodKind::UnknownUnicast,
     };
     if let Some(rate) = member.config.storm.0[kind.index()]
         && !storm.admit(kind, rate, now)
@@ -216,25 +360,35 @@ pub fn forward(
 
 /// The frame leaves by `port`, unless the port's configuration forbids it.
 #[inline(always)]
-fn to_one(members: &Members, from: &Member, port: PortNumber, frame: &Arrival, vlan: Option<Vid>) -> Decision {
-    let Some(to) = members.get(port) else { return Decision::Drop(DropReason::BridgeNoPort) };
+fn to_one(
+    members: &Members,
+    from: &Member,
+    port: PortNumber,
+    frame: &Arrival,
+    vlan: Option<Vid>,
+) -> Result<PortNumber, Exception> {
+    let drop = |reason| Err(Exception::Drop(reason));
+    let Some(to) = members.get(port) else { return drop(DropReason::BridgeNoPort) };
     if port == frame.port && !from.config.hairpin {
-        return Decision::Drop(DropReason::BridgeSamePort);
+        return drop(DropReason::BridgeSamePort);
     }
     if to.state != PortState::Forwarding {
-        return Decision::Drop(DropReason::BridgePortBlocked);
+        return drop(DropReason::BridgePortBlocked);
     }
     if from.config.isolated && to.config.isolated {
-        return Decision::Drop(DropReason::BridgeIsolated);
+        return drop(DropReason::BridgeIsolated);
     }
     let vlan = members.vlan(vlan);
     if vlan.is_some_and(|(_, vlan)| !vlan.members.contains(port)) {
-        return Decision::Drop(DropReason::VlanEgress);
+        return drop(DropReason::VlanEgress);
     }
     if frame.payload > to.config.mtu {
-        return Decision::Drop(DropReason::FrameTooLong);
+        return drop(DropReason::FrameTooLong);
     }
-    Decision::Forward(ForwardedFrame { port, tag: Members::action(vlan, frame.tag, port) })
+    match Members::action(vlan, frame.tag, port) {
+        TagAction::Keep => Ok(port),
+        tag => Err(Exception::Retag(ForwardedFrame { port, tag })),
+    }
 }
 
 /// Counts a learned address; for a table that learns only after the decision.

@@ -3,7 +3,7 @@
 //!
 //! | file | owns |
 //! |---|---|
-//! | `forward.rs` | [`forward`]: one frame, one [`Decision`]; the ports that a frame is flooded to |
+//! | `forward.rs` | [`forward`]: one frame, one [`Decision`]; [`InputPort`]: the same in two steps, of which the second is rare; the ports that a frame is flooded to |
 //! | `members.rs` | [`Members`]: ports, their configuration and state, their VLANs |
 //! | `port_set.rs` | [`PortSet`], [`PortNumber`] |
 //! | `vlan.rs` | [`Vlans`]; [`TagAction`]: the change to a frame's tag |
@@ -59,9 +59,10 @@ mod vlan;
 
 pub use bridge::Bridge;
 pub use fdb::{
-    Counts, EntryFlags, Fdb, FdbControl, FdbEntry, FdbKey, FdbWriter, Learned, LearnedSource, learn, place, place_fixed,
+    Counts, EntryFlags, Fdb, FdbControl, FdbEntry, FdbKey, FdbWriter, Learned, LearnedSource, learn, nanos, place,
+    place_fixed,
 };
-pub use forward::{Arrival, Decision, Flood, FloodPorts, ForwardedFrame, count_learned, forward};
+pub use forward::{Arrival, Decision, Exception, Flood, FloodPorts, ForwardedFrame, InputPort, count_learned, forward};
 pub use members::{LONGEST_FRAME, Member, Members, PortConfig, PortState};
 pub use port_set::{PortNumber, PortSet};
 pub use storm::{FloodKind, NextDue, Storm, StormControl, StormLimits, StormRate};

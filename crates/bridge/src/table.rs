@@ -44,6 +44,8 @@ const EMPTY: FdbSlot = FdbSlot { key: 0, entry: 0 };
 pub struct FdbTable {
     slots: Box<[FdbSlot]>,
     config: FdbConfig,
+    /// That of the configuration.
+    ageing_nanos: u64,
     dynamic: u32,
     fixed: u32,
     /// Dynamic entries by port.
@@ -56,7 +58,8 @@ impl FdbTable {
         let config = FdbConfig { capacity: config.capacity.max(1), ..config };
         // Dynamic and fixed entries together at most half of the slots.
         let slots = (config.capacity as usize * 4).next_power_of_two();
-        FdbTable { slots: vec![EMPTY; slots].into(), config, dynamic: 0, fixed: 0, of_port: Vec::new() }
+        let (slots, ageing_nanos) = (vec![EMPTY; slots].into(), fdb::nanos(config.ageing));
+        FdbTable { slots, config, ageing_nanos, dynamic: 0, fixed: 0, of_port: Vec::new() }
     }
 
     /// Size and ageing.
@@ -174,6 +177,7 @@ impl FdbControl for FdbTable {
 
     fn set_ageing(&mut self, ageing: Duration) {
         self.config.ageing = ageing;
+        self.ageing_nanos = fdb::nanos(ageing);
     }
 
     fn flush_port(&mut self, port: PortNumber) -> usize {
@@ -186,7 +190,7 @@ impl FdbControl for FdbTable {
 
 impl Fdb for FdbTable {
     #[inline]
-    fn look_up(&self, key: FdbKey) -> Option<FdbEntry> {
+    fn look_up(&mut self, key: FdbKey) -> Option<FdbEntry> {
         self.find(key)
     }
 
@@ -203,8 +207,8 @@ impl Fdb for FdbTable {
     }
 
     #[inline]
-    fn ageing(&self) -> Duration {
-        self.config.ageing
+    fn ageing_nanos(&self) -> u64 {
+        self.ageing_nanos
     }
 }
 

@@ -6,8 +6,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bridge::{
-    Decision, Fdb, FdbConfig, FdbControl, FdbEntry, FdbKey, FdbTable, LearnedSource, PortConfig, PortNumber, PortState,
-    learn,
+    Decision, Fdb, FdbConfig, FdbControl, FdbEntry, FdbKey, FdbTable, PortConfig, PortNumber, PortState, learn,
 };
 use observe::Time;
 use proptest::prelude::*;
@@ -71,7 +70,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Learn { station, port: from } => {
-                    learn(&mut table, LearnedSource { key: key(station), port: port(from), limit: None }, now);
+                    learn(&mut table, key(station), port(from), &None, now);
                     model_learn(&mut model, station, from, now);
                 }
                 Step::Fix { station, port: to, sticky } => {

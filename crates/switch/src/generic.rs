@@ -14,10 +14,8 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bridge::{
-    Arrival, Bridge, Decision, FdbConfig, FdbControl, Flood, ForwardedFrame, PortConfig, PortNumber, PortSet,
-};
-use dev::{Device, RxQueue};
+use bridge::{Bridge, Decision, FdbConfig, FdbControl, Flood, ForwardedFrame, PortConfig, PortNumber, TagAction};
+use dev::{Device, RxQueue, TxQueue};
 use observe::{Counters, DropReason, Time};
 use path::VECTOR_LEN;
 use pktbuf::PktBuf;
@@ -25,7 +23,7 @@ use sync::Platform;
 
 use crate::charge;
 use crate::interrupt::{InterruptController, InterruptKind, InterruptReport};
-use crate::port::{self, BridgePort, Opening, PortReport, Transmitter};
+use crate::port::{self, BridgePort, Opening, PortReport};
 use crate::port_error::PortError;
 
 /// The number of frames that one interrupt takes from a queue.
@@ -83,14 +81,13 @@ struct Receiver<P: Platform> {
 const PRUNE: Duration = Duration::from_secs(300);
 /// The one worker.
 const CPU_0: usize = 0;
-const BY_CPU_0: Transmitter = Transmitter { worker: CPU_0, lane: CPU_0 };
 
 /// See the head of the file.
 pub struct Generic<P: Platform> {
     bridge: Bridge,
     receivers: Vec<Receiver<P>>,
     /// The queue of the software interrupt.
-    input: VecDeque<(Arc<BridgePort<P>>, PktBuf)>,
+    input: VecDeque<(PortNumber, PktBuf)>,
     work: Work,
     limit: usize,
     next_prune: Time,
@@ -104,16 +101,27 @@ pub struct Generic<P: Platform> {
 struct WayOut<P: Platform> {
     /// By number.
     ports: Vec<Option<Arc<BridgePort<P>>>>,
+    /// The transmit queues of the ports, which need no lock of their own here.
+    exits: Vec<Option<Exit>>,
     counters: Counters,
-    /// Ports that have frames whose receivers were not notified yet.
-    busy: PortSet,
+    /// Numbers of ports that have frames whose receivers were not notified yet.
+    busy: Vec<PortNumber>,
+}
+
+/// A transmit queue, with what it was given since its receivers were notified.
+struct Exit {
+    queue: Box<dyn TxQueue>,
+    frames: usize,
+    bytes: usize,
+    /// The port is among the busy ones.
+    is_busy: bool,
 }
 
 impl<P: Platform> Generic<P> {
     /// A bridge without ports.
     pub fn new(config: GenericConfig) -> Generic<P> {
         let (input, limit) = (VecDeque::with_capacity(config.input_queue), config.input_queue.max(1));
-        let way_out = WayOut { ports: Vec::new(), counters: Counters::new(), busy: PortSet::new() };
+        let way_out = WayOut { ports: Vec::new(), exits: Vec::new(), counters: Counters::new(), busy: Vec::new() };
         let (batch, next_prune) = (Vec::with_capacity(VECTOR_LEN), Time::ZERO);
         let bridge = Bridge::new(config.fdb);
         let controller = InterruptController::new(1);
@@ -153,13 +161,13 @@ impl<P: Platform> Generic<P> {
         let number = port::free_number(&self.way_out.ports, name)?;
         // An interrupt line for each device, as for the cards of the paper's GENERIC kernel.
         let (kind, controller) = (InterruptKind::Intx, &mut self.controller);
-        let opening = Opening { workers: 1, give_away: false, kind, controller };
-        let (opened, rx, _) = BridgePort::open(number, name, device, opening)?;
+        let opening = Opening { workers: 1, give_away: true, kind, controller };
+        let (opened, rx, tx) = BridgePort::open(number, name, device, opening)?;
         opened.vectors.arrive(0, CPU_0);
         port::enter(&mut self.bridge, &opened, config, now);
         let receiver = |(index, queue)| Receiver { port: opened.clone(), index, queue, gone: false };
         self.receivers.extend(rx.into_iter().enumerate().map(receiver));
-        port::put(&mut self.way_out.ports, opened);
+        self.way_out.open(opened, tx);
         self.transmit_bpdus();
         Ok(number)
     }
@@ -170,6 +178,7 @@ impl<P: Platform> Generic<P> {
         port.stop();
         self.bridge.remove_port(number, now);
         self.receivers.retain(|receiver| !Arc::ptr_eq(&receiver.port, &port));
+        self.way_out.close(number);
         port.close();
         self.controller.release(port.vectors.allocated());
         self.transmit_bpdus();
@@ -272,7 +281,8 @@ impl<P: Platform> Generic<P> {
                 let refused = self.batch.len().saturating_sub(room);
                 self.way_out.counters.count_drops(DropReason::InputQueueFull, refused as u64);
                 charge::queued::<P>(self.batch.len().min(room));
-                self.input.extend(self.batch.drain(..).take(room).map(|frame| (receiver.port.clone(), frame)));
+                let port = receiver.port.number;
+                self.input.extend(self.batch.drain(..).take(room).map(|frame| (port, frame)));
             }
             if taken > before {
                 receiver.port.vectors.count_received(receiver.index, CPU_0, taken - before);
@@ -290,20 +300,21 @@ impl<P: Platform> Generic<P> {
     fn software_interrupt(&mut self, now: Time) {
         while let Some((port, frame)) = self.input.pop_front() {
             charge::queued::<P>(1);
-            if port.is_stopping(0) {
-                self.way_out.counters.count_drop(DropReason::InterfaceDown);
-                continue;
-            }
-            self.forward(port.number, frame, now);
+            self.forward(port, frame, now);
         }
         self.transmit_bpdus();
     }
 
     fn forward(&mut self, port: PortNumber, frame: PktBuf, now: Time) {
-        let decision = match Arrival::of(port, &frame) {
-            Ok(arrival) => self.bridge.decide(&arrival, &self.way_out.counters, now),
-            Err(reason) => Decision::Drop(reason),
+        let decision = match self.bridge.relay(port, &frame, &self.way_out.counters, now) {
+            Ok(to) => return self.way_out.transmit(ForwardedFrame { port: to, tag: TagAction::Keep }, frame),
+            Err(exception) => self.bridge.explain(port, exception, &frame, now),
         };
+        self.follow(port, decision, frame, now);
+    }
+
+    #[inline(never)]
+    fn follow(&mut self, port: PortNumber, decision: Decision, frame: PktBuf, now: Time) {
         match decision {
             Decision::Forward(egress) => self.way_out.transmit(egress, frame),
             Decision::Flood(flood) => self.flood(flood, frame),
@@ -318,13 +329,13 @@ impl<P: Platform> Generic<P> {
 
     /// One copy for each port; the last gets the frame itself.
     fn flood(&mut self, flood: Flood, frame: PktBuf) {
-        let WayOut { ports, counters, busy } = &mut self.way_out;
+        let WayOut { ports, exits, counters, busy } = &mut self.way_out;
         let mut egress = flood.egress(self.bridge.members(), counters).peekable();
         let mut frame = Some(frame);
         while let Some(to) = egress.next() {
             let copy = if egress.peek().is_some() { frame.as_ref().and_then(PktBuf::duplicate) } else { frame.take() };
             match copy {
-                Some(copy) => transmit(ports, counters, busy, to, copy),
+                Some(copy) => transmit(ports, exits, counters, busy, to, copy),
                 None => counters.count_drop(DropReason::NoBuffer),
             }
         }
@@ -333,7 +344,7 @@ impl<P: Platform> Generic<P> {
     fn transmit_bpdus(&mut self) {
         while let Some((port, bytes)) = self.bridge.next_bpdu() {
             match PktBuf::from_slice(&bytes) {
-                Some(frame) => self.way_out.transmit(ForwardedFrame { port, tag: bridge::TagAction::Keep }, frame),
+                Some(frame) => self.way_out.transmit(ForwardedFrame { port, tag: TagAction::Keep }, frame),
                 None => self.way_out.counters.count_drop(DropReason::NoBuffer),
             }
         }
@@ -341,33 +352,67 @@ impl<P: Platform> Generic<P> {
 }
 
 impl<P: Platform> WayOut<P> {
-    fn transmit(&mut self, egress: ForwardedFrame, frame: PktBuf) {
-        transmit(&self.ports, &self.counters, &mut self.busy, egress, frame);
+    /// A new port, and its transmit queues, of which the first is used.
+    fn open(&mut self, port: Arc<BridgePort<P>>, queues: Vec<Box<dyn TxQueue>>) {
+        let at = port.number.index();
+        if self.exits.len() <= at {
+            self.exits.resize_with(at + 1, || None);
+        }
+        let exit = |queue| Exit { queue, frames: 0, bytes: 0, is_busy: false };
+        self.exits[at] = queues.into_iter().next().map(exit);
+        port::put(&mut self.ports, port);
     }
 
-    /// Notifies the receivers at the other ends.
+    /// Closes the transmit queue of a port that is removed.
+    fn close(&mut self, number: PortNumber) {
+        self.busy.retain(|busy| *busy != number);
+        if let Some(mut exit) = self.exits.get_mut(number.index()).and_then(Option::take) {
+            exit.queue.flush();
+        }
+    }
+
+    #[inline(always)]
+    fn transmit(&mut self, egress: ForwardedFrame, frame: PktBuf) {
+        transmit(&self.ports, &mut self.exits, &self.counters, &mut self.busy, egress, frame);
+    }
+
+    /// Counts what was transmitted, and notifies the receivers at the other ends.
     fn notify(&mut self) {
-        for number in std::mem::take(&mut self.busy).iter() {
-            if let Some(port) = self.ports.get(number.index()).and_then(Option::as_ref) {
-                port.flush(CPU_0);
+        for number in self.busy.drain(..) {
+            let (port, exit) = (self.ports.get(number.index()), self.exits.get_mut(number.index()));
+            if let (Some(Some(port)), Some(Some(exit))) = (port, exit) {
+                exit.queue.flush();
+                exit.is_busy = false;
+                let (frames, bytes) = (std::mem::take(&mut exit.frames), std::mem::take(&mut exit.bytes));
+                port.count_sent(CPU_0, 0, frames, bytes);
             }
         }
     }
 }
 
 /// Transmits a frame by a port, with the tag and the checksum that the port requires.
+#[inline(always)]
 fn transmit<P: Platform>(
     ports: &[Option<Arc<BridgePort<P>>>],
+    exits: &mut [Option<Exit>],
     counters: &Counters,
-    busy: &mut PortSet,
+    busy: &mut Vec<PortNumber>,
     egress: ForwardedFrame,
     frame: PktBuf,
 ) {
-    let Some(port) = ports.get(egress.port.index()).and_then(Option::as_ref) else {
+    let at = egress.port.index();
+    let (Some(Some(port)), Some(Some(exit))) = (ports.get(at), exits.get_mut(at)) else {
         return counters.count_drop(DropReason::InterfaceDown);
     };
-    if let Some(frame) = port.prepare(frame, egress.tag, counters) {
-        port.transmit(BY_CPU_0, frame, false, counters);
-        busy.insert(egress.port);
+    let Some(frame) = port.prepare(frame, egress.tag, counters) else { return };
+    let bytes = frame.len();
+    charge::transmitted::<P>(1);
+    match exit.queue.transmit(frame) {
+        Ok(()) => (exit.frames, exit.bytes) = (exit.frames + 1, exit.bytes + bytes),
+        Err(_) => counters.count_drop(DropReason::TxRingFull),
+    }
+    if !exit.is_busy {
+        exit.is_busy = true;
+        busy.push(egress.port);
     }
 }

@@ -7,8 +7,8 @@
 
 use std::sync::Arc;
 
-use bridge::{Decision, ForwardedFrame, TagAction, count_learned};
-use observe::{DropReason, Time};
+use bridge::{Decision, Exception, ForwardedFrame, InputPort, PortNumber, TagAction, count_learned};
+use observe::{Counters, DropReason, Time};
 use pktbuf::PktBuf;
 use sync::Platform;
 
@@ -21,7 +21,7 @@ use crate::worker::{WorkerSeat, same};
 pub(crate) struct Mpsafe<P: Platform> {
     /// The ports that it has used, by number, so that taking a reference writes to no shared memory.
     ports: Vec<Option<Arc<BridgePort<P>>>>,
-    /// The output ports of the current frame, each referenced.
+    /// The output ports of the current frame, each referenced, unless it is one that takes it as it is.
     egress: Vec<(usize, TagAction)>,
 }
 
@@ -31,6 +31,7 @@ impl<P: Platform> Mpsafe<P> {
     }
 
     /// Forwards frames that were received together. If the queue is stopped meanwhile, the rest is dropped.
+    #[inline]
     pub(crate) fn forward(
         &mut self,
         seat: &mut WorkerSeat<P>,
@@ -38,12 +39,20 @@ impl<P: Platform> Mpsafe<P> {
         frames: &mut Vec<PktBuf>,
         now: Time,
     ) {
+        // Usually there is one.
+        if frames.len() == 1
+            && let Some(frame) = frames.pop()
+        {
+            return self.forward_one(seat, inlet, frame, now);
+        }
+        let mut stopped = false;
         for frame in frames.drain(..) {
-            if inlet.port.is_stopping(inlet.index) {
+            if stopped {
                 seat.counters().count_drop(DropReason::InterfaceDown);
                 continue;
             }
             self.forward_one(seat, inlet, frame, now);
+            stopped = inlet.is_stopping();
         }
     }
 
@@ -53,14 +62,13 @@ impl<P: Platform> Mpsafe<P> {
         let section = seat.reader.enter();
         let list = shared.list.read(&section);
         let mut table = SectionFdb::new(&shared.table, &section);
-        let decision = inlet.decide(list, &mut table, &frame, counters, now);
-        match decision {
-            Decision::Forward(to) => self.reference(list, worker, to),
-            Decision::Flood(flood) => {
-                flood.egress(&list.members, counters).for_each(|to| self.reference(list, worker, to));
-            }
-            Decision::Bpdu | Decision::Drop(_) => {}
-        }
+        let relayed = match inlet.ingress(list) {
+            Some(ingress) => match ingress.receive(&mut table, &frame, counters, now) {
+                Ok(port) => Ok(self.reference(list, worker, port)),
+                Err(exception) => Err(self.decide(inlet, (list, ingress), exception, &frame, (worker, counters), now)),
+            },
+            None => Err(Decision::Drop(inlet.refuse(&frame))),
+        };
         let unlearned = table.unlearned;
         // The port that has received it too: after its removal no frame of it is forwarded, and no address is learned.
         inlet.port.acquire(worker);
@@ -68,24 +76,63 @@ impl<P: Platform> Mpsafe<P> {
         if let Some(source) = unlearned {
             count_learned(shared.table.learn(source, now), counters);
         }
-        match decision {
-            Decision::Forward(_) | Decision::Flood(_) => self.transmit(seat, inlet.lane, frame),
-            Decision::Bpdu => shared.send_mail(HouseMail::Bpdu(inlet.port.number, frame), counters),
-            Decision::Drop(reason) => counters.count_drop(reason),
+        match relayed {
+            Ok(Some(at)) => {
+                if let Some(port) = &self.ports[at] {
+                    port.send(Transmitter { worker, lane: inlet.lane }, frame, TagAction::Keep, counters);
+                    port.release(worker);
+                }
+            }
+            Ok(None) => counters.count_drop(DropReason::InterfaceDown),
+            Err(decision) => self.follow(seat, inlet, decision, frame),
         }
         inlet.port.release(worker);
     }
 
-    /// Takes a reference to a port of the list, in the read section.
+    /// Decides about a frame that does not leave by one port as it is, and takes references to the ports by which it leaves.
+    #[inline(never)]
+    fn decide(
+        &mut self,
+        inlet: &Inlet<P>,
+        (list, ingress): (&MemberList<P>, InputPort<'_>),
+        exception: Exception,
+        frame: &PktBuf,
+        (worker, counters): (usize, &Counters),
+        now: Time,
+    ) -> Decision {
+        let decision = inlet.decide(ingress, exception, frame, now);
+        let mut leave_by = |to: ForwardedFrame| {
+            if let Some(at) = self.reference(list, worker, to.port) {
+                self.egress.push((at, to.tag));
+            }
+        };
+        match decision {
+            Decision::Forward(to) => leave_by(to),
+            Decision::Flood(flood) => flood.egress(&list.members, counters).for_each(leave_by),
+            Decision::Bpdu | Decision::Drop(_) => {}
+        }
+        decision
+    }
+
+    #[inline(never)]
+    fn follow(&mut self, seat: &WorkerSeat<P>, inlet: &Inlet<P>, decision: Decision, frame: PktBuf) {
+        match decision {
+            Decision::Forward(_) | Decision::Flood(_) => self.transmit(seat, inlet.lane, frame),
+            Decision::Bpdu => seat.shared.send_mail(HouseMail::Bpdu(inlet.port.number, frame), seat.counters()),
+            Decision::Drop(reason) => seat.counters().count_drop(reason),
+        }
+    }
+
+    /// Takes a reference to a port of the list, in the read section, and returns its place in `ports`.
     #[inline]
-    fn reference(&mut self, list: &MemberList<P>, worker: usize, to: ForwardedFrame) {
-        let at = to.port.index();
-        let Some(listed) = list.ports.get(at).and_then(Option::as_ref) else { return };
+    fn reference(&mut self, list: &MemberList<P>, worker: usize, port: PortNumber) -> Option<usize> {
+        let at = port.index();
+        let listed = list.ports.get(at).and_then(Option::as_ref)?;
         if !self.ports.get(at).is_some_and(|known| same(known.as_ref(), listed)) {
             self.meet(at, listed);
         }
         listed.acquire(worker);
-        self.egress.push((at, to.tag));
+        Some(at)
     }
 
     #[cold]
@@ -110,11 +157,7 @@ impl<P: Platform> Mpsafe<P> {
             let Some(port) = &self.ports[at] else { continue };
             let copy = if n == last { frame.take() } else { frame.as_ref().and_then(PktBuf::duplicate) };
             match copy {
-                Some(copy) => {
-                    if let Some(ready) = port.prepare(copy, tag, counters) {
-                        port.transmit(Transmitter { worker, lane }, ready, true, counters);
-                    }
-                }
+                Some(copy) => port.send(Transmitter { worker, lane }, copy, tag, counters),
                 None => counters.count_drop(DropReason::NoBuffer),
             }
             port.release(worker);

@@ -171,16 +171,21 @@ impl<P: Platform> BridgePort<P> {
         Ok((Arc::new(port), rx, given))
     }
 
+    /// Whether the device need not be spared the checksum of the frame.
+    #[inline(always)]
+    pub(crate) fn takes_checksum_of(&self, frame: &PktBuf) -> bool {
+        self.capabilities.tx_checksum || !matches!(frame.meta().checksum, Checksum::Partial { .. })
+    }
+
     /// Prepares the frame for this port; `None`: there is no buffer for it, which is counted. Nearly always there is nothing to
     /// prepare.
     #[inline]
     pub(crate) fn prepare(&self, frame: PktBuf, tag: TagAction, counters: &Counters) -> Option<PktBuf> {
-        let is_complete =
-            || self.capabilities.tx_checksum || !matches!(frame.meta().checksum, Checksum::Partial { .. });
-        if tag == TagAction::Keep && is_complete() {
-            return Some(frame);
+        if tag == TagAction::Keep && self.takes_checksum_of(&frame) {
+            Some(frame)
+        } else {
+            self.rewrite(frame, tag, counters)
         }
-        self.rewrite(frame, tag, counters)
     }
 
     #[inline(never)]
@@ -195,10 +200,24 @@ impl<P: Platform> BridgePort<P> {
         Some(frame)
     }
 
-    /// Transmits a frame by the queue of a lane, or drops and counts it. With `flush` the other end is notified at
-    /// once.
-    pub(crate) fn transmit(&self, by: Transmitter, frame: PktBuf, flush: bool, counters: &Counters) {
-        let side = &self.queues[by.lane % self.queues.len()];
+    /// Prepares a frame for this port and transmits it.
+    #[inline]
+    pub(crate) fn send(&self, by: Transmitter, frame: PktBuf, tag: TagAction, counters: &Counters) {
+        if let Some(ready) = self.prepare(frame, tag, counters) {
+            self.transmit(by, ready, counters);
+        }
+    }
+
+    /// The number of the queue of a lane.
+    #[inline]
+    fn queue_of(&self, lane: usize) -> usize {
+        if lane < self.queues.len() { lane } else { lane % self.queues.len() }
+    }
+
+    /// Transmits a frame by the queue of a lane, or drops and counts it. The other end is notified at once.
+    pub(crate) fn transmit(&self, by: Transmitter, frame: PktBuf, counters: &Counters) {
+        let number = self.queue_of(by.lane);
+        let side = &self.queues[number];
         let bytes = frame.len();
         charge::transmitted::<P>(1);
         let mut queue = side.queue.lock();
@@ -208,22 +227,34 @@ impl<P: Platform> BridgePort<P> {
             drop(queue);
             return counters.count_drop(DropReason::InterfaceDown);
         };
-        let sent = open.transmit(frame);
-        if flush {
-            side.flush(queue);
+        let sent = match &side.notifier {
+            Some(notifier) => {
+                let mut receivers = BitSet::new();
+                let sent = open.transmit_one(frame, &mut receivers).is_ok();
+                drop(queue);
+                if sent {
+                    notifier.notify(&receivers);
+                }
+                sent
+            }
+            None => {
+                let sent = open.transmit(frame).is_ok();
+                open.flush();
+                drop(queue);
+                sent
+            }
+        };
+        if sent {
+            self.count_sent(by.worker, number, 1, bytes);
         } else {
-            drop(queue);
-        }
-        match sent {
-            Ok(()) => self.count_sent(by, 1, bytes),
-            Err(_) => counters.count_drop(DropReason::TxRingFull),
+            counters.count_drop(DropReason::TxRingFull);
         }
     }
 
     /// Transmits frames by the queue of a lane, all under one lock; frames for which the device has no room are dropped
     /// and counted.
     pub(crate) fn transmit_all(&self, by: Transmitter, frames: &mut VecDeque<PktBuf>, counters: &Counters) {
-        let side = &self.queues[by.lane % self.queues.len()];
+        let side = &self.queues[self.queue_of(by.lane)];
         let mut queue = side.queue.lock();
         let stopping = side.stopping.load(Ordering::Acquire);
         match queue.as_mut().filter(|_| !stopping) {
@@ -248,15 +279,9 @@ impl<P: Platform> BridgePort<P> {
         charge::transmitted::<P>(offered);
         queue.transmit_batch(frames);
         let refused = frames.iter().map(|frame| frame.len()).sum::<usize>();
-        self.count_sent(by, offered - frames.len(), bytes - refused);
+        self.count_sent(by.worker, self.queue_of(by.lane), offered - frames.len(), bytes - refused);
         counters.count_drops(DropReason::TxRingFull, frames.len() as u64);
         frames.clear();
-    }
-
-    /// Notifies the other end of a worker's transmitted frames.
-    pub(crate) fn flush(&self, worker: usize) {
-        let side = &self.queues[worker % self.queues.len()];
-        side.flush(side.queue.lock());
     }
 
     /// Whether the first worker owns the first transmit queue.
@@ -312,7 +337,7 @@ impl<P: Platform> BridgePort<P> {
     /// Whether the receive queue of this index must be given up.
     #[inline]
     pub(crate) fn is_stopping(&self, queue: usize) -> bool {
-        self.queues[queue % self.queues.len()].stopping.load(Ordering::Acquire)
+        self.queues[self.queue_of(queue)].stopping.load(Ordering::Acquire)
     }
 
     /// Closes the transmit queues. No thread uses the port any more.
@@ -340,16 +365,16 @@ impl<P: Platform> BridgePort<P> {
     pub(crate) fn count_received(&self, worker: usize, frames: &[PktBuf]) {
         let traffic = &self.traffic[worker];
         add(&traffic.rx_frames, frames.len() as u64);
-        add(&traffic.rx_bytes, frames.iter().map(|frame| frame.len() as u64).sum());
+        add(&traffic.rx_bytes, bytes_of(frames));
     }
 
-    /// Counts frames that a worker has transmitted.
+    /// Counts frames that a worker has transmitted by a queue.
     #[inline]
-    pub(crate) fn count_sent(&self, by: Transmitter, frames: usize, bytes: usize) {
-        let traffic = &self.traffic[by.worker];
+    pub(crate) fn count_sent(&self, worker: usize, queue: usize, frames: usize, bytes: usize) {
+        let traffic = &self.traffic[worker];
         add(&traffic.tx_frames, frames as u64);
         add(&traffic.tx_bytes, bytes as u64);
-        self.vectors.count_transmitted(by.lane % self.queues.len(), by.worker, frames);
+        self.vectors.count_transmitted(queue, worker, frames);
     }
 
     /// The vectors in their current state.
@@ -367,6 +392,15 @@ impl<P: Platform> BridgePort<P> {
             sum.tx_bytes += traffic.tx_bytes.load(Relaxed);
         }
         sum
+    }
+}
+
+/// The bytes of frames; often there is one.
+#[inline]
+fn bytes_of(frames: &[PktBuf]) -> u64 {
+    match frames {
+        [frame] => frame.len() as u64,
+        frames => frames.iter().map(|frame| frame.len() as u64).sum(),
     }
 }
 

@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use bridge::{Decision, Flood, ForwardedFrame, LearnedSource};
+use bridge::{Decision, Exception, Flood, ForwardedFrame, InputPort, LearnedSource, PortNumber, TagAction};
 use dev::TxQueue;
 use observe::{Counters, DropReason, Time};
 use pktbuf::PktBuf;
@@ -20,7 +20,7 @@ use sync::ring::spsc::Producer;
 
 use crate::port::{BridgePort, Transmitter};
 use crate::shared::{HouseMail, Inlet, MemberList};
-use crate::table::SectionFdb;
+use crate::table::BatchFdb;
 use crate::worker::{WorkerSeat, same};
 
 /// The state of one worker; see the head of the file.
@@ -39,6 +39,31 @@ pub(crate) struct Rcu<P: Platform> {
 struct OwnQueue<P: Platform> {
     port: Arc<BridgePort<P>>,
     queue: Box<dyn TxQueue>,
+}
+
+/// Frames that are forwarded in one read section.
+struct RcuBatch<'a, P: Platform> {
+    inlet: &'a Inlet<P>,
+    list: &'a MemberList<P>,
+    ingress: Option<InputPort<'a>>,
+    table: BatchFdb<'a, P>,
+    counters: &'a Counters,
+    now: Time,
+    /// The housekeeper has addresses to learn.
+    posts: bool,
+}
+
+/// The port is not in the member list any more.
+#[cold]
+fn refuse_all<P: Platform>(batch: &RcuBatch<'_, P>, frames: &mut Vec<PktBuf>) {
+    frames.drain(..).for_each(|frame| batch.counters.count_drop(batch.inlet.refuse(&frame)));
+}
+
+impl<'a, P: Platform> RcuBatch<'a, P> {
+    #[inline]
+    fn port(&self, number: PortNumber) -> Option<&'a BridgePort<P>> {
+        self.list.ports.get(number.index())?.as_deref()
+    }
 }
 
 /// Recently posted addresses, each at the index of its hash.
@@ -118,21 +143,10 @@ impl<P: Platform> Rcu<P> {
         let counters = &shared.seats[worker].counters;
         let section = seat.reader.enter();
         let list = shared.list.read(&section);
-        let mut posts = false;
-        for frame in frames.drain(..) {
-            let mut table = SectionFdb::new(&shared.table, &section);
-            let decision = inlet.decide(list, &mut table, &frame, counters, now);
-            if let Some(source) = table.unlearned {
-                // If the ring is full, a later frame of the station posts the address.
-                posts |= self.posted.is_news(source, now) && self.posts.push(source).is_ok();
-            }
-            match decision {
-                Decision::Forward(to) => self.leave_by(list, to, frame, counters),
-                Decision::Flood(flood) => self.flood(list, flood, frame, counters),
-                Decision::Bpdu => self.mail.push(frame),
-                Decision::Drop(reason) => counters.count_drop(reason),
-            }
-        }
+        let (table, ingress) = (BatchFdb::new(&shared.table, &section), inlet.ingress(list));
+        let mut batch = RcuBatch { inlet, list, ingress, table, counters, now, posts: false };
+        self.forward_all(&mut batch, frames);
+        let posts = batch.posts;
         while let Some(at) = self.busy.pop() {
             if let Some(port) = list.ports.get(at).and_then(Option::as_ref) {
                 self.transmit_to(port, Transmitter { worker, lane: inlet.lane }, counters);
@@ -144,6 +158,99 @@ impl<P: Platform> Rcu<P> {
         }
         for frame in self.mail.drain(..) {
             shared.send_mail(HouseMail::Bpdu(inlet.port.number, frame), counters);
+        }
+    }
+
+    /// Decides about all frames, and moves each to where it waits. As long as all leave by one port as they are, none is
+    /// moved; often that is the whole batch, which then moves as one.
+    fn forward_all(&mut self, batch: &mut RcuBatch<'_, P>, frames: &mut Vec<PktBuf>) {
+        let Some(ingress) = batch.ingress else { return refuse_all(batch, frames) };
+        let (counters, now) = (batch.counters, batch.now);
+        let (mut together, mut by, mut other) = (0, None, None);
+        for frame in frames.iter() {
+            let relayed = ingress.receive(&mut batch.table, frame, counters, now);
+            if batch.table.has_unlearned() {
+                self.post(batch);
+            }
+            match (relayed, by) {
+                (Ok(to), Some((port, out))) if to == port && BridgePort::takes_checksum_of(out, frame) => {}
+                (Ok(to), None) if batch.port(to).is_some_and(|out| out.takes_checksum_of(frame)) => {
+                    by = batch.port(to).map(|out| (to, out));
+                }
+                _ => {
+                    other = Some(relayed);
+                    break;
+                }
+            }
+            together += 1;
+        }
+        match (other, by) {
+            (None, Some((port, _))) => self.enqueue_all(port.index(), frames),
+            (None, None) => {}
+            (Some(relayed), _) => {
+                let by = by.map(|(port, _)| port.index());
+                self.forward_apart((batch, ingress), frames.drain(..), (by, together), relayed);
+            }
+        }
+    }
+
+    /// The first frames, which are decided about, leave by one port, and `relayed` is about the frame after them.
+    #[inline(never)]
+    fn forward_apart(
+        &mut self,
+        (batch, ingress): (&mut RcuBatch<'_, P>, InputPort<'_>),
+        mut frames: impl Iterator<Item = PktBuf>,
+        (by, together): (Option<usize>, usize),
+        relayed: Result<PortNumber, Exception>,
+    ) {
+        if let Some(at) = by {
+            frames.by_ref().take(together).for_each(|frame| self.leave_at(at, frame));
+        }
+        if let Some(frame) = frames.next() {
+            self.follow(batch, ingress, relayed, frame);
+        }
+        for frame in frames {
+            let relayed = ingress.receive(&mut batch.table, &frame, batch.counters, batch.now);
+            if batch.table.has_unlearned() {
+                self.post(batch);
+            }
+            self.follow(batch, ingress, relayed, frame);
+        }
+    }
+
+    /// Posts the address that the last frame has left to learn.
+    #[inline(never)]
+    fn post(&mut self, batch: &mut RcuBatch<'_, P>) {
+        if let Some(source) = batch.table.take_unlearned() {
+            // If the ring is full, a later frame of the station posts the address.
+            batch.posts |= self.posted.is_news(source, batch.now) && self.posts.push(source).is_ok();
+        }
+    }
+
+    #[inline]
+    fn follow(
+        &mut self,
+        batch: &RcuBatch<'_, P>,
+        ingress: InputPort<'_>,
+        relayed: Result<PortNumber, Exception>,
+        frame: PktBuf,
+    ) {
+        match relayed {
+            Ok(port) => {
+                let to = ForwardedFrame { port, tag: TagAction::Keep };
+                self.leave_by(batch.list, to, frame, batch.counters);
+            }
+            Err(exception) => self.follow_rarer(batch, ingress, exception, frame),
+        }
+    }
+
+    #[inline(never)]
+    fn follow_rarer(&mut self, batch: &RcuBatch<'_, P>, ingress: InputPort<'_>, exception: Exception, frame: PktBuf) {
+        match batch.inlet.decide(ingress, exception, &frame, batch.now) {
+            Decision::Forward(to) => self.leave_by(batch.list, to, frame, batch.counters),
+            Decision::Flood(flood) => self.flood(batch.list, flood, frame, batch.counters),
+            Decision::Bpdu => self.mail.push(frame),
+            Decision::Drop(reason) => batch.counters.count_drop(reason),
         }
     }
 
@@ -168,7 +275,11 @@ impl<P: Platform> Rcu<P> {
             return counters.count_drop(DropReason::InterfaceDown);
         };
         let Some(frame) = port.prepare(frame, to.tag, counters) else { return };
-        let at = to.port.index();
+        self.leave_at(to.port.index(), frame);
+    }
+
+    #[inline(always)]
+    fn leave_at(&mut self, at: usize, frame: PktBuf) {
         if self.enqueue(at, frame) == 1 {
             self.busy.push(at);
         }
@@ -177,12 +288,31 @@ impl<P: Platform> Rcu<P> {
     /// Returns how many frames wait for that port now.
     #[inline(always)]
     fn enqueue(&mut self, at: usize, frame: PktBuf) -> usize {
+        let outgoing = self.outgoing(at);
+        outgoing.push_back(frame);
+        outgoing.len()
+    }
+
+    /// All of `frames` are sent by that port at the end of the batch, where none waits yet.
+    #[inline]
+    fn enqueue_all(&mut self, at: usize, frames: &mut Vec<PktBuf>) {
+        let outgoing = self.outgoing(at);
+        if outgoing.is_empty() {
+            // Both keep their memory.
+            let empty = Vec::from(std::mem::take(outgoing));
+            *outgoing = VecDeque::from(std::mem::replace(frames, empty));
+        } else {
+            outgoing.extend(frames.drain(..));
+        }
+        self.busy.push(at);
+    }
+
+    #[inline(always)]
+    fn outgoing(&mut self, at: usize) -> &mut VecDeque<PktBuf> {
         if self.outgoing.len() <= at {
             self.make_room(at);
         }
-        let outgoing = &mut self.outgoing[at];
-        outgoing.push_back(frame);
-        outgoing.len()
+        &mut self.outgoing[at]
     }
 
     #[cold]

@@ -463,13 +463,15 @@ impl<P: Platform> SharedBridge<P> {
         self.producers.lock().get_mut(worker)?.take()
     }
 
-    /// The messages delivered to a worker; one load if there are none.
+    /// Whether messages were delivered to a worker: one load.
     #[inline]
+    pub(crate) fn has_deliveries(&self, worker: usize) -> bool {
+        self.seats[worker].has_deliveries.load(Ordering::Acquire)
+    }
+
+    /// The messages delivered to a worker.
     pub(crate) fn deliveries(&self, worker: usize) -> Vec<SeatDelivery<P>> {
         let seat = &self.seats[worker];
-        if !seat.has_deliveries.load(Ordering::Acquire) {
-            return Vec::new();
-        }
         let mut deliveries = seat.deliveries.lock();
         seat.has_deliveries.store(false, Ordering::Relaxed);
         std::mem::take(&mut deliveries.waiting)
@@ -528,7 +530,7 @@ impl<P: Platform> SharedBridge<P> {
             if port.is_given_away() {
                 self.deliver(0, SeatDelivery::Frame(port.clone(), frame));
             } else {
-                port.transmit(by, frame, true, &self.counters);
+                port.transmit(by, frame, &self.counters);
             }
         }
     }

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use bridge::{
     Counts, EntryFlags, Fdb, FdbConfig, FdbControl, FdbEntry, FdbKey, FdbWriter, Learned, LearnedSource, PortNumber,
-    place, place_fixed,
+    nanos, place, place_fixed,
 };
 use observe::Time;
 use sync::{Atomic, Guard, Lock, LockClass, LockKind, Ordering, Platform, Qsbr, QsbrReader};
@@ -186,10 +186,6 @@ impl<P: Platform> ConcurrentFdb<P> {
     }
 }
 
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
 /// Exclusive use of the table for changes; readers continue.
 struct Writing<'a, P: Platform> {
     table: &'a ConcurrentFdb<P>,
@@ -287,8 +283,8 @@ impl<'a, P: Platform> SectionFdb<'a, P> {
 }
 
 impl<P: Platform> Fdb for SectionFdb<'_, P> {
-    #[inline]
-    fn look_up(&self, key: FdbKey) -> Option<FdbEntry> {
+    #[inline(always)]
+    fn look_up(&mut self, key: FdbKey) -> Option<FdbEntry> {
         match self.unlearned {
             // A frame to its own sender, which the rules learn first.
             Some(source) if source.key == key => Some(FdbEntry::new(source.port, EntryFlags::default(), Time::MAX)),
@@ -307,8 +303,96 @@ impl<P: Platform> Fdb for SectionFdb<'_, P> {
     }
 
     #[inline]
-    fn ageing(&self) -> Duration {
-        self.table.ageing_time()
+    fn ageing_nanos(&self) -> u64 {
+        self.table.ageing.load(Ordering::Relaxed)
+    }
+}
+
+/// The same for a thread that stays in its section for a batch: the entries of the last frame are not looked up again for the
+/// next one. No frame is forwarded by an entry that was unlinked before the section began, as without this.
+pub(crate) struct BatchFdb<'a, P: Platform> {
+    section: SectionFdb<'a, P>,
+    source: RecentEntry,
+    station: RecentEntry,
+}
+
+/// An entry that was found in this section.
+#[derive(Clone, Copy)]
+struct RecentEntry {
+    /// The [bits](FdbKey::bits) of its key; 0: none.
+    key: u64,
+    entry: FdbEntry,
+}
+
+const NONE_YET: RecentEntry = RecentEntry { key: 0, entry: FdbEntry::from_bits(0) };
+
+impl<'a, P: Platform> BatchFdb<'a, P> {
+    /// As [`SectionFdb::new`].
+    #[inline]
+    pub(crate) fn new(table: &'a ConcurrentFdb<P>, reader: &'a QsbrReader<P>) -> Self {
+        BatchFdb { section: SectionFdb::new(table, reader), source: NONE_YET, station: NONE_YET }
+    }
+
+    /// Whether the last frame has left an address to learn.
+    #[inline(always)]
+    pub(crate) fn has_unlearned(&self) -> bool {
+        self.section.unlearned.is_some()
+    }
+
+    /// The address to learn after the section, taken out.
+    #[inline(always)]
+    pub(crate) fn take_unlearned(&mut self) -> Option<LearnedSource> {
+        self.section.unlearned.take()
+    }
+
+    #[inline(never)]
+    fn find_source(&mut self, key: FdbKey) -> Option<FdbEntry> {
+        let entry = self.section.look_up(key)?;
+        self.source = RecentEntry { key: key.bits(), entry };
+        Some(entry)
+    }
+
+    #[inline(never)]
+    fn find_station(&mut self, key: FdbKey) -> Option<FdbEntry> {
+        let is_unlearned = self.section.unlearned.is_some();
+        let entry = self.section.look_up(key)?;
+        // What is not learned yet is no entry.
+        if !is_unlearned {
+            self.station = RecentEntry { key: key.bits(), entry };
+        }
+        Some(entry)
+    }
+}
+
+impl<P: Platform> Fdb for BatchFdb<'_, P> {
+    #[inline(always)]
+    fn look_up(&mut self, key: FdbKey) -> Option<FdbEntry> {
+        if self.station.key == key.bits() { Some(self.station.entry) } else { self.find_station(key) }
+    }
+
+    #[inline(always)]
+    fn look_up_source(&mut self, key: FdbKey) -> Option<FdbEntry> {
+        if self.source.key == key.bits() { Some(self.source.entry) } else { self.find_source(key) }
+    }
+
+    #[inline]
+    fn refresh(&mut self, key: FdbKey, entry: FdbEntry) {
+        self.section.refresh(key, entry);
+        self.source = RecentEntry { key: key.bits(), entry };
+    }
+
+    #[inline]
+    fn learn(&mut self, source: LearnedSource, now: Time) -> Learned {
+        // A frame to its own sender goes where that is now.
+        if self.station.key == source.key.bits() {
+            self.station = NONE_YET;
+        }
+        self.section.learn(source, now)
+    }
+
+    #[inline]
+    fn ageing_nanos(&self) -> u64 {
+        self.section.ageing_nanos()
     }
 }
 

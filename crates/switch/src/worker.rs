@@ -12,7 +12,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bridge::{Arrival, Decision, forward};
+use bridge::{Arrival, Decision, Exception, InputPort};
 use observe::{Counters, DropReason, Time};
 use path::VECTOR_LEN;
 use pktbuf::PktBuf;
@@ -23,7 +23,6 @@ use crate::mpsafe::Mpsafe;
 use crate::port::{BridgePort, SharedStorm};
 use crate::rcu::Rcu;
 use crate::shared::{HouseMail, Inlet, MemberList, SeatDelivery, SharedBridge, Sharing};
-use crate::table::SectionFdb;
 
 /// See the head of the file. Made and used by one thread.
 pub struct BridgeWorker<P: Platform> {
@@ -77,11 +76,16 @@ impl<P: Platform> BridgeWorker<P> {
     /// Gives each receive queue an interrupt; returns how many frames were taken.
     pub fn poll(&mut self, now: Time) -> usize {
         self.accept_deliveries();
-        let mut taken = 0;
-        for at in 0..self.inlets.len() {
-            taken += self.interrupt(at, now);
+        let BridgeWorker { seat, inlets, way, batch, .. } = self;
+        let (mut taken, mut stopping) = (0, false);
+        for inlet in inlets.iter_mut() {
+            let interrupt = interrupt(seat, way, inlet, batch, now);
+            taken += interrupt.taken;
+            stopping |= interrupt.is_stopping;
         }
-        self.inlets.retain(|inlet| !inlet.port.is_stopping(inlet.index));
+        if stopping {
+            inlets.retain(|inlet| !inlet.is_stopping());
+        }
         taken
     }
 
@@ -113,7 +117,21 @@ impl<P: Platform> BridgeWorker<P> {
         bell.drain();
     }
 
+    #[inline]
     fn accept_deliveries(&mut self) {
+        if self.seat.shared.has_deliveries(self.seat.number) {
+            self.take_deliveries();
+        }
+        if !self.parting.is_empty() {
+            self.part();
+        }
+        if let Way::Rcu(way) = &mut self.way {
+            way.give_up_stopped();
+        }
+    }
+
+    #[cold]
+    fn take_deliveries(&mut self) {
         for delivery in self.seat.shared.deliveries(self.seat.number) {
             match (delivery, &mut self.way) {
                 (SeatDelivery::Receive(inlet), _) => {
@@ -126,12 +144,6 @@ impl<P: Platform> BridgeWorker<P> {
                 // Only given to workers under `rcu`.
                 (SeatDelivery::Transmit(..) | SeatDelivery::Frame(..), Way::Mpsafe(_)) => {}
             }
-        }
-        if !self.parting.is_empty() {
-            self.part();
-        }
-        if let Way::Rcu(way) = &mut self.way {
-            way.give_up_stopped();
         }
     }
 
@@ -156,36 +168,59 @@ impl<P: Platform> BridgeWorker<P> {
             }
         }
     }
+}
 
-    fn interrupt(&mut self, at: usize, now: Time) -> usize {
-        let inlet = &mut self.inlets[at];
-        let mut taken = 0;
-        let mut left = self.seat.shared.most_work();
-        while left > 0 && !inlet.port.is_stopping(inlet.index) {
-            let count = inlet.queue.receive(&mut self.batch, VECTOR_LEN.min(left));
-            if count == 0 {
-                break;
-            }
-            if taken == 0 {
-                charge::interrupt::<P>();
-            }
-            charge::received::<P>(&self.batch);
-            (taken, left) = (taken + count, left - count);
-            inlet.port.count_received(self.seat.number, &self.batch);
-            match &mut self.way {
-                Way::Mpsafe(way) => way.forward(&mut self.seat, inlet, &mut self.batch, now),
-                Way::Rcu(way) => way.forward(&mut self.seat, inlet, &mut self.batch, now),
-            }
+/// What an interrupt has found.
+struct Interrupted {
+    /// Frames that it has taken.
+    taken: usize,
+    /// The queue must be given up.
+    is_stopping: bool,
+}
+
+/// An interrupt of a receive queue.
+#[inline(always)]
+fn interrupt<P: Platform>(
+    seat: &mut WorkerSeat<P>,
+    way: &mut Way<P>,
+    inlet: &mut Inlet<P>,
+    batch: &mut Vec<PktBuf>,
+    now: Time,
+) -> Interrupted {
+    let mut taken = 0;
+    let mut left = seat.shared.most_work();
+    let mut is_stopping = inlet.is_stopping();
+    while left > 0 && !is_stopping {
+        let count = inlet.queue.receive(batch, VECTOR_LEN.min(left));
+        if count == 0 {
+            break;
         }
-        if taken > 0 {
-            inlet.port.vectors.count_received(inlet.index, self.seat.number, taken);
-        } else if !inlet.gone && inlet.queue.gone() {
-            inlet.port.vectors.count_link(self.seat.number);
-            inlet.gone = true;
-            self.seat.shared.send_mail(HouseMail::Gone(inlet.port.number), self.seat.counters());
+        if taken == 0 {
+            charge::interrupt::<P>();
         }
-        taken
+        charge::received::<P>(batch);
+        (taken, left) = (taken + count, left - count);
+        inlet.port.count_received(seat.number, batch);
+        match way {
+            Way::Mpsafe(way) => way.forward(seat, inlet, batch, now),
+            Way::Rcu(way) => way.forward(seat, inlet, batch, now),
+        }
+        is_stopping = inlet.is_stopping();
     }
+    if taken > 0 {
+        inlet.port.vectors.count_received(inlet.index, seat.number, taken);
+    } else if !inlet.gone && inlet.queue.gone() {
+        report_gone(seat, inlet);
+    }
+    Interrupted { taken, is_stopping }
+}
+
+/// The device of a port has vanished.
+#[cold]
+fn report_gone<P: Platform>(seat: &WorkerSeat<P>, inlet: &mut Inlet<P>) {
+    inlet.port.vectors.count_link(seat.number);
+    inlet.gone = true;
+    seat.shared.send_mail(HouseMail::Gone(inlet.port.number), seat.counters());
 }
 
 impl<P: Platform> Drop for BridgeWorker<P> {
@@ -209,25 +244,28 @@ impl<P: Platform> WorkerSeat<P> {
 }
 
 impl<P: Platform> Inlet<P> {
-    /// Decides about a frame. An address to learn is left in `table`.
+    /// Whether it must be given up.
     #[inline]
-    pub(crate) fn decide(
-        &self,
-        list: &MemberList<P>,
-        table: &mut SectionFdb<'_, P>,
-        frame: &PktBuf,
-        counters: &Counters,
-        now: Time,
-    ) -> Decision {
-        let arrival = match Arrival::of(self.port.number, frame) {
-            Ok(arrival) => arrival,
-            Err(reason) => return Decision::Drop(reason),
-        };
-        // The number may belong to another port by now.
-        if !list.ports.get(self.port.number.index()).is_some_and(|port| same(port.as_ref(), &self.port)) {
-            return Decision::Drop(DropReason::InterfaceDown);
-        }
-        forward(&list.members, table, &mut SharedStorm(&self.port), &arrival, counters, now)
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.port.is_stopping(self.index)
+    }
+
+    /// Its port in the member list. `None`: it is not there; the number may belong to another port by now.
+    #[inline]
+    pub(crate) fn ingress<'a>(&self, list: &'a MemberList<P>) -> Option<InputPort<'a>> {
+        let listed = list.ports.get(self.port.number.index())?;
+        if same(listed.as_ref(), &self.port) { InputPort::of(&list.members, self.port.number) } else { None }
+    }
+
+    /// The decision about a frame that does not leave by one port, and is not only dropped.
+    pub(crate) fn decide(&self, ingress: InputPort<'_>, exception: Exception, frame: &PktBuf, now: Time) -> Decision {
+        ingress.decide(exception, &mut SharedStorm(&self.port), frame, now)
+    }
+
+    /// Why a frame is dropped if the port is not in the member list.
+    #[cold]
+    pub(crate) fn refuse(&self, frame: &PktBuf) -> DropReason {
+        Arrival::of(self.port.number, frame).err().unwrap_or(DropReason::InterfaceDown)
     }
 }
 
