@@ -182,6 +182,50 @@ fn the_same_frames_leave_as_from_a_bridge_of_one_thread() {
 }
 
 /// Section 3.2.2 of the paper: entries are removed at one pserialize, however many there are.
+/// Frames that are received together leave by the same ports, and in the same order, as when each is received alone.
+#[test]
+fn a_batch_leaves_as_its_frames_one_by_one() {
+    for sharing in SHARINGS {
+        let [mut together, mut apart] = [(); 2].map(|()| Bench::with_ports(sharing, 1, 4));
+        let mut dice = Dice(7);
+        for round in 0..200u16 {
+            // All stations are where they were, and 7 is nowhere. 5 is behind port 0, too.
+            for (n, port) in [(1, 0), (2, 1), (3, 2), (4, 3), (5, 0)] {
+                let hello = || frame(MacAddr::BROADCAST, station(n), 0);
+                together.send(port, hello());
+                apart.send(port, hello());
+            }
+            let mut burst: Vec<(MacAddr, MacAddr)> = Vec::new();
+            // Most frames have the addresses of the frame before.
+            for _ in 0..dice.below(8) {
+                let dst = [2, 2, 3, 4, 5, 7, 255].map(station)[dice.below(7) as usize];
+                let src = match dice.below(10) {
+                    0 => MacAddr([1, 0, 0, 0, 0, 1]),
+                    1..4 => station(5),
+                    _ => station(1),
+                };
+                let dst = if dst == station(255) { MacAddr::BROADCAST } else { dst };
+                let same = burst.last().copied().filter(|_| dice.below(3) > 0);
+                burst.push(same.unwrap_or((dst, src)));
+            }
+            // A station that has come from port 1, to itself.
+            burst.push((station(2), station(2)));
+            for (id, (dst, src)) in (8 * round..).zip(burst) {
+                together.wires[0].send(frame(dst, src, id));
+                apart.send(0, frame(dst, src, id));
+            }
+            together.rest();
+            for (port, (a, b)) in together.wires.iter_mut().zip(&mut apart.wires).enumerate() {
+                assert_eq!(a.ids(), b.ids(), "{sharing:?}, round {round}, port {port}");
+            }
+        }
+        for reason in [DropReason::BridgeSamePort, DropReason::FrameBadSource] {
+            assert!(together.dropped(reason) > 0);
+            assert_eq!(together.dropped(reason), apart.dropped(reason), "{sharing:?} {reason:?}");
+        }
+    }
+}
+
 #[test]
 fn a_flush_costs_one_grace_period() {
     for sharing in SHARINGS {

@@ -55,6 +55,28 @@ fn spsc_batches() {
 }
 
 #[test]
+fn spsc_each() {
+    let (mut producer, mut consumer) = spsc::channel::<u32, Real>(8);
+    let mut values = 0..100;
+    assert_eq!(producer.push_each(3, || values.next()), 3);
+    assert_eq!(producer.push_each(100, || values.next()), 5, "it has no room for more");
+    assert_eq!(producer.push_each(1, || values.next()), 0);
+    let mut out = Vec::new();
+    let mut to_the_fifth = |value| {
+        out.push(value);
+        out.len() != 5
+    };
+    assert_eq!(consumer.pop_each(2, &mut to_the_fifth), 2);
+    assert_eq!(consumer.pop_each(100, &mut to_the_fifth), 3, "it ends after the fifth");
+    let mut few = values.by_ref().take(2);
+    assert_eq!(producer.push_each(100, || few.next()), 2, "there are no more values");
+    assert_eq!((values.next(), producer.free()), (Some(10), 3), "a value that had no room was not asked for");
+    assert_eq!(consumer.pop_each(100, &mut to_the_fifth), 5);
+    assert_eq!(consumer.pop_each(100, &mut to_the_fifth), 0);
+    assert!(out.into_iter().eq(0..10));
+}
+
+#[test]
 fn spsc_passes_everything_in_order_between_threads() {
     let (mut producer, mut consumer) = spsc::channel::<Box<usize>, Real>(64);
     let sender = thread::spawn(move || {
