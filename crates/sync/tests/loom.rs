@@ -128,6 +128,8 @@ fn a_reservation_is_not_passed_on() {
 fn spsc() {
     holds(models::spsc_order::<Loom>);
     fails(RACE, models::spsc_order::<Weak>);
+    holds(models::spsc_each::<Loom>);
+    fails(RACE, models::spsc_each::<Weak>);
 }
 
 #[test]

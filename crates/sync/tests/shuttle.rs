@@ -109,6 +109,7 @@ fn condvar() {
 #[test]
 fn rings() {
     holds(models::spsc_order::<Shuttle>);
+    holds(models::spsc_each::<Shuttle>);
     holds(models::mpsc_delivers::<Shuttle>);
     holds(models::mpsc_reuses_slots::<Shuttle>);
     holds(models::mpsc_one_consumer_at_a_time::<Shuttle>);

@@ -116,6 +116,34 @@ pub fn spsc_order<P: Platform>() {
     assert!(consumer.pop().is_none());
 }
 
+/// Values that are published together, and taken while more are.
+pub fn spsc_each<P: Platform>() {
+    let (mut producer, mut consumer) = spsc::channel::<Box<u32>, P>(2);
+    let thread = P::spawn("producer", None, ThreadClass::Application, move || {
+        let mut values = (1..=3).map(Box::new);
+        let mut pushed = 0;
+        while pushed < 3 {
+            match producer.push_each(3 - pushed, || values.next()) {
+                0 => P::relax(0),
+                more => pushed += more,
+            }
+        }
+    });
+    let mut expected = 1;
+    while expected <= 3 {
+        let taken = consumer.pop_each(3, |value| {
+            assert_eq!(*value, expected);
+            expected += 1;
+            true
+        });
+        if taken == 0 {
+            P::relax(0);
+        }
+    }
+    join::<P>(thread);
+    assert!(consumer.pop().is_none());
+}
+
 pub fn mpsc_delivers<P: Platform>() {
     let queue: Arc<Mpsc<u32, P>> = Arc::new(Mpsc::new(2));
     let other = queue.clone();
