@@ -216,33 +216,39 @@ fn cores_serve_their_connections_without_a_shared_line(arch: Architecture) {
     assert!(shared.is_empty(), "{} of {} lines are written by both cores", shared.len(), lines[0].len());
 }
 
-/// A core accepts the connections that it has received, while it has any; an idle core takes those of another one.
+/// A core accepts the connections that it has received, and leaves the others to the cores that have received them, if these
+/// accept, too. It takes those of a core that never accepts.
 #[every_arch(only(shared_nothing, connp_t_lwkt))]
-fn a_core_accepts_what_it_has_received_and_then_what_others_have(arch: Architecture) {
+fn a_core_accepts_what_it_has_received_and_what_others_never_accept(arch: Architecture) {
     const EACH: usize = 4;
     let ends = Ends::PEER_TO_STACK;
-    let accepted = on_cores(arch, (1, CORES), |core| {
-        core.alone(|core, peer| {
-            let mut from = 2000;
-            for _ in 0..EACH {
-                from = core.shake_hands(peer, ends, from).0 + 1;
-            }
-        });
-        core.all.wait();
-        let homes = |core: &mut Core<'_>, count| -> Vec<usize> {
-            let next = |_| core.listener.accept().map(|socket| socket.target().index(CORES));
-            (0..count).map_while(next).collect()
-        };
-        let own = core.alone(|core, _| homes(core, EACH - 1));
-        core.all.wait();
-        // Each has one left.
-        let rest = if core.index == 0 { core.alone(|core, _| homes(core, 3)) } else { vec![] };
-        (own, rest)
-    });
-    for (index, (own, _)) in accepted.iter().enumerate() {
+    let run = |other_accepts: bool| {
+        on_cores(arch, (1, CORES), |core| {
+            core.alone(|core, peer| {
+                let mut from = 2000;
+                for _ in 0..EACH {
+                    from = core.shake_hands(peer, ends, from).0 + 1;
+                }
+            });
+            core.all.wait();
+            let homes = |core: &mut Core<'_>, count| -> Vec<usize> {
+                let next = |_| core.listener.accept().map(|socket| socket.target().index(CORES));
+                (0..count).map_while(next).collect()
+            };
+            let accepts = other_accepts || core.index == 0;
+            let own = core.alone(|core, _| homes(core, if accepts { EACH - 1 } else { 0 }));
+            core.all.wait();
+            // Each that has accepted has one left.
+            let rest = if core.index == 0 { core.alone(|core, _| homes(core, 2 * EACH)) } else { vec![] };
+            (own, rest)
+        })
+    };
+    let both = run(true);
+    for (index, (own, _)) in both.iter().enumerate() {
         assert_eq!(*own, [index; EACH - 1]);
     }
-    assert_eq!(accepted[0].1, [0, 1], "and then none");
+    assert_eq!(both[0].1, [0], "the last one is the other core's");
+    assert_eq!(run(false)[0].1, [0, 1, 1, 1, 1], "the other core never accepts");
 }
 
 /// Of what two cores write to set connections up and to accept them, they have the readiness of the listener in common.
