@@ -104,7 +104,7 @@ struct WayOut<P: Platform> {
     /// The transmit queues of the ports, which need no lock of their own here.
     exits: Vec<Option<Exit>>,
     counters: Counters,
-    /// Numbers of ports that have frames whose receivers were not notified yet.
+    /// Numbers of ports with frames of which the receivers were not notified yet.
     busy: Vec<PortNumber>,
 }
 

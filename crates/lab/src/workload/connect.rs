@@ -126,7 +126,7 @@ mod tests {
         handoffs as f64 / operations as f64
     }
 
-    /// How many there are without affinity depends on who else uses the processors: where the two threads run by turns, each
+    /// How many there are without affinity depends on the other programs that use the processors: where the two threads run by turns, each
     /// closes mostly what it receives itself. `vsmp`'s test of the same name counts them in virtual time.
     #[test]
     fn at_home_a_connection_lives_and_ends_on_the_core_that_receives_it() {

@@ -24,7 +24,7 @@ use super::TcpSocket;
 use super::readiness::{Readiness, ReadyState};
 use crate::alarm::Alarms;
 
-/// How many connections in a row a receive thread takes from its own shard, while others wait in another one whose thread
+/// How many connections in a row a receive thread takes from its own shard, while others wait in that of a thread that
 /// does not accept.
 const OWN_IN_A_ROW: usize = 16;
 /// With so many connections in its queue a thread does not keep up.
@@ -214,7 +214,7 @@ impl<P: Platform> AcceptQueues<P> {
         child
     }
 
-    /// Takes a connection from shard `own`, that of the calling thread, or else from another one whose thread does not accept.
+    /// Takes a connection from shard `own`, that of the calling thread, or else from that of a thread that does not accept.
     /// Now and then the other way round, or connections would wait for ever in the shard of such a thread. True: it left
     /// a connection to another thread.
     fn accept_as(&self, own: usize, now: Now<'_>) -> (Option<Arc<TcpSocket<P>>>, bool) {

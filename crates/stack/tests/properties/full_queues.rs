@@ -1,4 +1,4 @@
-//! A protocol thread whose message finds another one's queue full.
+//! A protocol thread that finds the queue of another one full.
 
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
@@ -46,7 +46,7 @@ impl Watch for Deaf {
     fn ready(&self, _: Readiness, _: Readiness) {}
 }
 
-/// A user's code on a protocol thread calls the other one, whose queue is full. Until there is room, its thread runs the
+/// A user's code on a protocol thread calls the other one, which has a full queue. Until there is room, its thread runs the
 /// messages to its own cell: the other may wait for room there.
 #[every_arch(only(connp_t_spsc))]
 fn a_thread_that_finds_a_queue_full_runs_its_own_messages(arch: Architecture) {
