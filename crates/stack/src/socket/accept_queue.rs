@@ -5,9 +5,9 @@
 //! leaves what waits in another shard to that one's thread, as long as that keeps up with accepting; otherwise threads that accept
 //! until nothing is left would take each other's connections away from the cores that receive them. A thread does not keep up if
 //! it has never accepted or has ended, if its queue is long (as in Affinity-Accept: Pesterev et al., EuroSys 2012), or if it has not
-//! tried for a millisecond. A thread that is no receive thread (a protocol thread, a user's) uses the first shard, and accepts from all by turns. So a
-//! stack with one receive thread has one queue, first in, first out; with several, the order of two connections is only kept
-//! within a shard.
+//! tried for a millisecond. A thread that is no receive thread (a protocol thread, a user's) uses the first shard, and accepts from
+//! all by turns. So a stack with one receive thread has one queue, first in, first out; with several, the order of two connections
+//! is only kept within a shard.
 //!
 //! Three things must never happen. A child must not enter a closed queue: the lock of its shard orders it and
 //! [`AcceptQueues::close`]. A child must not wait while the listener looks idle: [`AcceptQueues::accept`] clears the

@@ -92,10 +92,10 @@ impl Watch for Waits {
 }
 
 /// Told of data, says so, writes to another connection, and says whether that was accepted.
-struct Asks {
-    stack: Stack<Observed>,
-    other: Target,
-    steps: Mutex<(Sender<()>, Sender<bool>)>,
+pub struct Asks {
+    pub stack: Stack<Observed>,
+    pub other: Target,
+    pub steps: Mutex<(Sender<()>, Sender<bool>)>,
 }
 
 impl Watch for Asks {
@@ -109,7 +109,8 @@ impl Watch for Asks {
     }
 }
 
-struct Deaf;
+/// Hears nothing: replaces a watch that keeps its stack alive.
+pub struct Deaf;
 
 impl Watch for Deaf {
     fn ready(&self, _: Readiness, _level: Readiness) {}

@@ -1,50 +1,22 @@
 //! A protocol thread that finds the queue of another one full.
 
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 
 use every_arch::every_arch;
 use observe::DropReason;
-use stack::call::Reply;
-use stack::flow::Target;
-use stack::socket::Readiness;
-use stack::socket::readiness::Watch;
-use stack::{Architecture, Stack};
+use stack::Architecture;
 use testbed::frames::Ends;
 use testbed::limit::HANG;
-use testbed::node::send;
 
 use crate::bench::{Bench, CELLS};
-use crate::scene::{Observed, State};
+use crate::faults::{Asks, Deaf};
+use crate::scene::State;
 use crate::squeue_telling::Tells;
 use crate::two_queues::fin;
 
 /// Batches of 64 segments, the last of which finds the queue of 4096 messages full.
 const BATCHES: usize = 4096 / 64 + 1;
-
-/// Told of data, says so, writes to another connection, and says whether that was accepted.
-struct Writes {
-    stack: Stack<Observed>,
-    other: Target,
-    steps: Mutex<(Sender<()>, Sender<bool>)>,
-}
-
-impl Watch for Writes {
-    fn ready(&self, raised: Readiness, _: Readiness) {
-        if raised.contains(Readiness::READABLE) {
-            let steps = self.steps.lock().expect("no test panics here");
-            steps.0.send(()).expect("the test waits");
-            let reply = self.stack.call(&self.other, send(b"text"));
-            steps.1.send(matches!(reply, Reply::Sent(Ok(_)))).expect("the test waits");
-        }
-    }
-}
-
-struct Deaf;
-
-impl Watch for Deaf {
-    fn ready(&self, _: Readiness, _: Readiness) {}
-}
 
 /// A user's code on a protocol thread calls the other one, which has a full queue. Until there is room, its thread runs the
 /// messages to its own cell: the other may wait for room there.
@@ -58,7 +30,7 @@ fn a_thread_that_finds_a_queue_full_runs_its_own_messages(arch: Architecture) {
             [first, second, third, fourth].map(|port| bench.connect(port));
         let ((told, is_told), (answer, answered)) = (mpsc::channel(), mpsc::channel());
         let (stack, other) = (bench.stack.clone(), called.socket.target());
-        asking.socket.ready.watch(Arc::new(Writes { stack, other, steps: Mutex::new((told, answer)) }));
+        asking.socket.ready.watch(Arc::new(Asks { stack, other, steps: Mutex::new((told, answer)) }));
         let ((waits, is_waiting), (go_on, may_go_on)) = (mpsc::channel(), mpsc::channel());
         Tells::watch(&busy, waits, Some(may_go_on));
         let data = busy.data(b"data");

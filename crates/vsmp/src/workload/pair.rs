@@ -45,7 +45,8 @@ pub enum Load {
     Bulk,
     /// One end sends so many bytes, 1 to 16384, and waits for as many from the other.
     Requests(usize),
-    /// Connections are opened and closed by both ends, without payload; as many as [`Pair::connections`] at a time.
+    /// Connections are opened and closed by both ends, without payload. Each thread opens its whole share of
+    /// [`Pair::connections`] at a time, rounded down, but at least one.
     SetupAndClose,
 }
 
