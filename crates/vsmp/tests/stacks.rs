@@ -6,7 +6,7 @@ use every_arch::every_arch;
 use stack::Architecture;
 use sync::{LockKind, Real};
 use vsmp::order::{Order, Pct, Random, TimeOrdered};
-use vsmp::workload::pair::{Flows, Load, Pair, Transferred};
+use vsmp::workload::pair::{Applications, Flows, Load, Pair, Transferred};
 use vsmp::{Arena, Costs, Machine, Outcome, lock_profile};
 
 #[global_allocator]
@@ -51,6 +51,21 @@ fn connections_are_opened_and_closed(arch: Architecture) {
         let under_way = transferred.opened as u64 - transferred.closed;
         assert!(under_way <= 4 * CONNECTIONS as u64, "{flows:?}: {transferred:?}");
         assert!(transferred.closed > 50, "{flows:?}: {transferred:?}");
+    }
+}
+
+/// Applications that poll nothing are woken for what there is to do, and receive threads for what arrives: none would go on
+/// otherwise, but for a look once a millisecond.
+#[every_arch]
+fn applications_sleep_on_threads_of_their_own(arch: Architecture) {
+    for (load, ipv6, least) in
+        [(Load::Bulk, false, 256 << 10), (Load::Requests(64), true, 100), (Load::SetupAndClose, false, 50)]
+    {
+        let applications = Applications::OwnThreads;
+        let (transferred, _) = run(Pair { load, ipv6, applications, ..pair(arch, 2) }, TimeOrdered);
+        assert!(load.progress(&transferred) >= least, "{load:?}: {transferred:?}");
+        let under_way = transferred.opened as u64 - transferred.closed;
+        assert!(under_way <= 4 * CONNECTIONS as u64, "{load:?}: {transferred:?}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! Two stacks on a link in memory, with a thread on each CPU that polls its queue of both and runs the applications of
 //! its connections: one stack sends as much as the other accepts, or one sends a request and waits for the response of
-//! the other, or connections are opened and closed. Each receiver checks every byte.
+//! the other, or connections are opened and closed. Each receiver checks every byte. With
+//! [`Applications::OwnThreads`] the applications run on threads that poll nothing, as programs do that block in calls.
 //!
 //! The workload runs on any platform: on a virtual machine, or on the real one to compare the two. Everything happens
 //! on the machine, set-up and tear-down included. An architecture for one thread (`up`) has one queue and one polling thread,
@@ -37,6 +38,10 @@ const READ: usize = 64 << 10;
 const PERIOD: usize = 251;
 /// Events that one round of a thread takes.
 const EVENTS: usize = 16;
+/// The token of what is no established connection: a listener, or a connection that is opened or closed.
+const NO_END: usize = usize::MAX;
+/// The longest sleep of an application's thread. It looks then whether the run is over.
+const SLEEP: Duration = Duration::from_millis(1);
 
 /// The applications on the connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +77,16 @@ pub enum Flows {
     Uneven,
 }
 
+/// The threads that run the applications, one on each CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Applications {
+    /// Those that poll the queues. They never sleep.
+    ReceiveThreads,
+    /// Threads of their own, which sleep while none of their connections is ready. Each queue of each stack has a receive thread,
+    /// which sleeps while there is nothing to receive.
+    OwnThreads,
+}
+
 /// The parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Pair {
@@ -89,6 +104,8 @@ pub struct Pair {
     pub load: Load,
     /// The queues by which they arrive.
     pub flows: Flows,
+    /// The threads that use them.
+    pub applications: Applications,
     /// The seed of both stacks: other seeds have other ports.
     pub seed: u64,
     /// Whether the addresses are IPv6.
@@ -135,6 +152,7 @@ impl Pair {
             connections: 6,
             load: Load::Bulk,
             flows,
+            applications: Applications::ReceiveThreads,
             seed: 1,
             ipv6: false,
             time: Duration::from_millis(20),
@@ -172,20 +190,32 @@ impl Pair {
         let pattern: Arc<[u8]> = (0..longest).map(|at| (at % PERIOD) as u8).collect();
         let (stop, results) = (Arc::new(P::AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
         let start = P::now();
-        let threads: Vec<_> = (client_drivers.into_iter().zip(server_drivers).enumerate())
-            .map(|(index, (ours, theirs))| {
-                let thread = PollingThread {
-                    drivers: [ours, theirs],
+        let mut drivers: Vec<_> = client_drivers.into_iter().zip(server_drivers).map(|(ours, theirs)| [ours, theirs]).collect();
+        let receiving = match self.applications {
+            Applications::ReceiveThreads => None,
+            Applications::OwnThreads => Some(ReceiveThreads::<P>::start(drivers.drain(..), self.stride)),
+        };
+        let (count, class, name) = match receiving {
+            None => (pollers, ThreadClass::Receive, "poll"),
+            Some(_) => (self.cpus, ThreadClass::Application, "application"),
+        };
+        let mut drivers = drivers.into_iter();
+        let threads: Vec<_> = (0..count)
+            .map(|index| {
+                let thread = ApplicationThread {
+                    drivers: drivers.next(),
                     stacks: [client.clone(), server.clone()],
                     load: self.load,
                     local: SocketAddr::new(from, 0),
                     remote,
                     queues: pollers,
+                    threads: count as u16,
                     uneven: (self.flows == Flows::Uneven).then_some((0, FIRST_PORT + index as u16)),
                     listener: listener.clone(),
                     set: PollSet::new(false).expect("a set without a descriptor"),
-                    to_open: self.share(index, pollers),
-                    connections: connections::Ends::new(self.connections / pollers),
+                    events: Vec::new(),
+                    to_open: self.share(index, count),
+                    connections: connections::Ends::new(self.connections / count),
                     opening: Vec::new(),
                     ends: Vec::new(),
                     turns: Turns::default(),
@@ -193,8 +223,7 @@ impl Pair {
                     transferred: Transferred::default(),
                 };
                 let (stop, results) = (stop.clone(), results.clone());
-                let name = format!("poll{index}");
-                P::spawn(&name, Some(index * self.stride), ThreadClass::Receive, move || {
+                P::spawn(&format!("{name}{index}"), Some(index * self.stride), class, move || {
                     let result = thread.run(&stop, Windows::from(start));
                     results.lock().unwrap_or_else(PoisonError::into_inner).push(result);
                 })
@@ -202,10 +231,9 @@ impl Pair {
             .collect();
         nap::<P>(self.time);
         stop.store(true, Ordering::Release);
-        for thread in threads {
-            if let Err(panic) = P::join(thread) {
-                std::panic::resume_unwind(panic);
-            }
+        threads.into_iter().for_each(join::<P>);
+        if let Some(receiving) = receiving {
+            receiving.stop([&client, &server]);
         }
         let mut total = Transferred::default();
         let results = std::mem::take(&mut *results.lock().unwrap_or_else(PoisonError::into_inner));
@@ -240,6 +268,42 @@ impl Pair {
     }
 }
 
+fn join<P: Platform>(thread: P::JoinHandle) {
+    if let Err(panic) = P::join(thread) {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// With [`Applications::OwnThreads`].
+struct ReceiveThreads<P: Platform> {
+    stop: Arc<P::AtomicBool>,
+    threads: Vec<P::JoinHandle>,
+}
+
+impl<P: Platform> ReceiveThreads<P> {
+    /// A thread for each driver, on the CPU of its queue's number.
+    fn start(drivers: impl Iterator<Item = [Driver<P>; 2]>, stride: usize) -> Self {
+        let stop = Arc::new(P::AtomicBool::new(false));
+        let spawn = |(queue, name, mut driver): (usize, &str, Driver<P>)| {
+            let stop = stop.clone();
+            let serve = move || driver.serve(&stop, || {});
+            P::spawn(&format!("{name}{queue}"), Some(queue * stride), ThreadClass::Receive, serve)
+        };
+        let threads = drivers.enumerate().flat_map(|(queue, [client, server])| {
+            [(queue, "client", client), (queue, "server", server)].map(&spawn)
+        });
+        let threads = threads.collect();
+        ReceiveThreads { stop, threads }
+    }
+
+    /// Ends them. The applications have ended.
+    fn stop(self, stacks: [&Stack<P>; 2]) {
+        self.stop.store(true, Ordering::Release);
+        stacks.iter().for_each(|stack| stack.shared().links().wake_drivers());
+        self.threads.into_iter().for_each(join::<P>);
+    }
+}
+
 /// One end of a connection.
 struct End<P: Platform> {
     /// Whether this end opened the connection: it sends the bulk data, or the requests.
@@ -257,18 +321,22 @@ impl<P: Platform> End<P> {
     }
 }
 
-/// The thread of a CPU.
-struct PollingThread<P: Platform> {
-    drivers: [Driver<P>; 2],
+/// The thread that runs the applications of a CPU.
+struct ApplicationThread<P: Platform> {
+    /// With [`Applications::ReceiveThreads`].
+    drivers: Option<[Driver<P>; 2]>,
     stacks: [Stack<P>; 2],
     load: Load,
     local: SocketAddr,
     remote: SocketAddr,
     queues: usize,
+    /// How many of these threads there are.
+    threads: u16,
     /// With [`Flows::Uneven`], the address, by number, and the port to look at next; threads look at different ports.
     uneven: Option<(u8, u16)>,
     listener: Arc<ListenerShared<P>>,
     set: Arc<PollSet<P>>,
+    events: Vec<PollEvent>,
     to_open: usize,
     /// With [`Load::SetupAndClose`].
     connections: connections::Ends<P>,
@@ -281,13 +349,15 @@ struct PollingThread<P: Platform> {
     transferred: Transferred,
 }
 
-impl<P: Platform> PollingThread<P> {
+impl<P: Platform> ApplicationThread<P> {
     fn run(mut self, stop: &P::AtomicBool, mut windows: Windows) -> (Transferred, Windows) {
-        let mut events = Vec::new();
+        if self.drivers.is_none() {
+            self.listener.ready.register(&self.listener, &self.set, NO_END);
+        }
         while !stop.load(Ordering::Acquire) {
             let before = self.progress();
             let mut busy = false;
-            for driver in &mut self.drivers {
+            for driver in self.drivers.iter_mut().flatten() {
                 busy |= driver.poll() > 0;
             }
             if self.load == Load::SetupAndClose {
@@ -295,18 +365,43 @@ impl<P: Platform> PollingThread<P> {
             } else {
                 busy |= self.open_and_accept();
                 P::work(Step::Poll, 1);
-                busy |= self.set.try_wait(&mut events, EVENTS) > 0;
-                events.iter().for_each(|event: &PollEvent| self.turns.add(event.token));
+                busy |= self.take_events(Duration::ZERO);
                 busy |= self.serve();
             }
             windows.report(P::now(), self.progress() - before);
             if !busy {
-                P::yield_now();
+                self.rest();
             }
         }
         self.set.close();
-        self.drivers.iter_mut().for_each(Driver::rest);
+        self.drivers.iter_mut().flatten().for_each(Driver::rest);
         (self.transferred, windows)
+    }
+
+    /// Gives turns to the ends that are ready; waits so long for one. False: there was none.
+    fn take_events(&mut self, wait: Duration) -> bool {
+        let count = match wait {
+            Duration::ZERO => self.set.try_wait(&mut self.events, EVENTS),
+            _ => self.set.wait(&mut self.events, EVENTS, Some(wait)),
+        };
+        self.events.iter().filter(|event| event.token != NO_END).for_each(|event| self.turns.add(event.token));
+        count > 0
+    }
+
+    /// There was nothing to do.
+    fn rest(&mut self) {
+        if self.drivers.is_some() {
+            P::yield_now();
+        } else {
+            self.take_events(SLEEP);
+        }
+    }
+
+    /// A thread that sleeps is woken by a connection that is being opened, or is to be closed.
+    fn watch(&self, socket: &Socket<P>) {
+        if self.drivers.is_none() {
+            socket.ready.register(socket, &self.set, NO_END);
+        }
     }
 
     fn progress(&self) -> u64 {
@@ -336,7 +431,9 @@ impl<P: Platform> PollingThread<P> {
     fn connect(&mut self, local: Option<SocketAddr>) -> Socket<P> {
         self.to_open -= 1;
         let options = ConnectionOptions { no_delay: true, ..Default::default() };
-        self.stacks[0].connect(local, self.remote, &options).expect("it opens")
+        let socket = self.stacks[0].connect(local, self.remote, &options).expect("it opens");
+        self.watch(&socket);
+        socket
     }
 
     /// With [`Flows::Uneven`], the local end of the next connection; otherwise the stack chooses.
@@ -345,9 +442,9 @@ impl<P: Platform> PollingThread<P> {
         loop {
             let (source, port) = self.uneven?;
             let end = SocketAddr::new(connections::source(self.local.ip(), source), port);
-            self.uneven = Some(match port.checked_add(self.queues as u16) {
+            self.uneven = Some(match port.checked_add(self.threads) {
                 Some(next) => (source, next),
-                None => (source + 1, FIRST_PORT + port % self.queues as u16),
+                None => (source + 1, FIRST_PORT + port % self.threads),
             });
             if self.stacks[0].flow(end, self.remote).index(self.queues) == queue {
                 return Some(end);

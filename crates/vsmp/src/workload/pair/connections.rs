@@ -7,7 +7,7 @@ use stack::call::Call;
 use stack::socket::Readiness;
 use sync::{Platform, Step};
 
-use super::{PollingThread, Socket};
+use super::{ApplicationThread, Socket};
 
 /// Addresses of the clients: the ports of one would not last, because TIME-WAIT keeps them.
 pub const ADDRESSES: u8 = 16;
@@ -38,7 +38,7 @@ impl<P: Platform> Ends<P> {
     }
 }
 
-impl<P: Platform> PollingThread<P> {
+impl<P: Platform> ApplicationThread<P> {
     /// One turn. False: there was nothing to do.
     pub(super) fn open_and_close(&mut self) -> bool {
         let mut ends = std::mem::replace(&mut self.connections, Ends::new(0));
@@ -65,7 +65,7 @@ impl<P: Platform> PollingThread<P> {
         let opened = |socket: &mut Socket<P>| socket.ready.get().intersects(Readiness::CONNECTED);
         for socket in ends.opening.extract_if(.., opened) {
             P::work(Step::Application, 1);
-            self.stacks[0].call(&socket.target(), Call::Close(tcp::Close));
+            self.close(0, &socket);
             self.transferred.opened += 1;
         }
         before != ends.opening.len()
@@ -75,6 +75,7 @@ impl<P: Platform> PollingThread<P> {
         let before = self.transferred.closed;
         let mut busy = false;
         while let Some(socket) = self.listener.accept() {
+            self.watch(&socket);
             ends.serving.push(socket);
             busy = true;
         }
@@ -83,9 +84,16 @@ impl<P: Platform> PollingThread<P> {
         for socket in ends.serving.extract_if(.., closed_by_peer) {
             P::work(Step::Application, 1);
             self.stacks[1].call(&socket.target(), Call::Receive(tcp::Receive { max: 1 }));
-            self.stacks[1].call(&socket.target(), Call::Close(tcp::Close));
+            self.close(1, &socket);
             self.transferred.closed += 1;
         }
         busy | (before != self.transferred.closed)
+    }
+
+    fn close(&self, side: usize, socket: &Socket<P>) {
+        if self.drivers.is_none() {
+            socket.ready.deregister();
+        }
+        self.stacks[side].call(&socket.target(), Call::Close(tcp::Close));
     }
 }
