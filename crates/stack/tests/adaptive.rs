@@ -15,14 +15,16 @@ use observe::Time;
 use path::VECTOR_LEN;
 use pktbuf::PktBuf;
 use stack::call::Call;
+use stack::socket::handler::{Conn, ConnectionHandler, HandlerMessage, HandlerRef};
 use stack::socket::{ListenerShared, TcpSocket};
 use stack::{
     Addressing, Architecture, Clock, DecisionMeasure, DecisionOutcome, DecisionReason, Driver, GroupDecision,
     GroupPlace, InterfaceConfig, Stack, StackConfig, VirtualClock,
 };
 use sync::Real;
+use sync::walk::{self, WalkStep};
 use testbed::frames::{self, Ends, ISS, Segment, tcp_of};
-use testbed::node::{START, received};
+use testbed::node::{START, received, send};
 use wire::tcp::TcpFlags;
 
 const CORES: usize = 2;
@@ -36,40 +38,28 @@ const PERIOD: usize = 32_768;
 /// Time for an entry.
 const STEP: Duration = Duration::from_nanos(1000);
 
-/// What a core does on request, besides polling.
-type Work = Box<dyn FnOnce() + Send>;
+/// What a core does on request: mostly it polls.
+type Work = Box<dyn FnOnce(&mut Driver<Real>) + Send>;
 
 /// A thread that polls on request.
 struct Core {
-    orders: Sender<Option<Work>>,
-    /// The frames that it took.
-    done: Receiver<usize>,
+    orders: Sender<Work>,
 }
 
 impl Core {
     fn start(index: usize, mut driver: Driver<Real>) -> Core {
-        let ((orders, taken), (ends, done)) = (channel::<Option<Work>>(), channel());
-        let work = move || {
-            while let Ok(order) = taken.recv() {
-                let frames = match order {
-                    Some(work) => {
-                        work();
-                        0
-                    }
-                    None => driver.poll(),
-                };
-                if ends.send(frames).is_err() {
-                    return;
-                }
-            }
-        };
+        let (orders, taken) = channel::<Work>();
+        let work = move || taken.iter().for_each(|work| work(&mut driver));
         thread::Builder::new().name(format!("core {index}")).spawn(work).expect("a thread");
-        Core { orders, done }
+        Core { orders }
     }
 
-    fn order(&self, work: Option<Work>) -> usize {
-        self.orders.send(work).expect("the core lives");
-        self.done.recv().expect("the core lives")
+    /// The core does `work`. Returns what that returns.
+    fn order<R: Send + 'static>(&self, work: impl FnOnce(&mut Driver<Real>) -> R + Send + 'static) -> R {
+        let (ends, done) = channel();
+        let work = move |driver: &mut Driver<Real>| _ = ends.send(work(driver));
+        self.orders.send(Box::new(work)).expect("the core lives");
+        done.recv().expect("the core lives")
     }
 }
 
@@ -127,7 +117,7 @@ impl Machine {
 
     /// One turn of a core. Returns how many frames it took.
     fn poll(&self, core: usize) -> usize {
-        self.cores[core].order(None)
+        self.cores[core].order(Driver::poll)
     }
 
     /// The ports to which the stack has sent segments.
@@ -137,18 +127,25 @@ impl Machine {
         sent.iter().filter_map(|frame| tcp_of(frame)).map(|(header, _)| (header.dst_port, header.seq.0)).collect()
     }
 
-    /// A connection that core `core` receives, in group `group` of those that it receives.
-    fn connect(&mut self, core: usize, group: usize) -> Peer {
+    /// A connection to port `to` that core `core` receives, in group `group` of those that it receives. Returns the peer's port, and the
+    /// number of the next byte that it expects.
+    fn open(&mut self, (core, group): (usize, usize), to: u16) -> (u16, u32) {
         let (ends, group) = (Ends::PEER_TO_STACK, core + CORES * group);
-        let local = SocketAddr::new(ends.dst, PORT);
+        let local = SocketAddr::new(ends.dst, to);
         let fits = |port: &u16| self.stack.flow(local, SocketAddr::new(ends.src, *port)).index(GROUPS) == group;
         let port = (2000..).find(fits).expect("a port");
-        self.put(&Segment::syn(port, PORT).frame_over(ends));
+        self.put(&Segment::syn(port, to).frame_over(ends));
         self.poll(core);
         let next = self.answered().iter().find(|(to, _)| *to == port).expect("a SYN-ACK").1.wrapping_add(1);
-        let ack = Segment::ack((port, PORT), ISS.wrapping_add(1), next);
+        let ack = Segment::ack((port, to), ISS.wrapping_add(1), next);
         self.put(&Segment { flags: TcpFlags::ACK, ..ack }.frame_over(ends));
         self.poll(core);
+        (port, next)
+    }
+
+    /// The same to [`PORT`], accepted.
+    fn connect(&mut self, core: usize, group: usize) -> Peer {
+        let (port, next) = self.open((core, group), PORT);
         Peer { port, socket: self.listener.accept().expect("a child waits"), sent: 1, next }
     }
 
@@ -209,9 +206,13 @@ impl Machine {
 
     /// Receive thread `core` falls asleep. The test thread does it in its place, because it polls on request.
     fn falls_asleep(&self, core: usize) -> Arc<Bell> {
+        self.falls_asleep_until(Time::MAX, core)
+    }
+
+    fn falls_asleep_until(&self, time: Time, core: usize) -> Arc<Bell> {
         let (alarms, bell) = (self.stack.shared().links().alarms(), Arc::new(Bell::default()));
         alarms.add_wakers(core, std::iter::once(bell.clone() as Arc<dyn dev::Wake>));
-        alarms.park(core, || Time::MAX);
+        alarms.park(core, || time);
         bell
     }
 
@@ -275,10 +276,10 @@ fn a_group_goes_home_to_the_core_that_calls() {
             machine.poll(0);
             machine.poll(1);
             let (stack, target) = (machine.stack.clone(), peer.socket.target());
-            let call = move || {
+            let call = move |_: &mut Driver<Real>| {
                 (0..2).for_each(|_| _ = received(stack.call(&target, Call::Receive(tcp::Receive { max: 0 }))));
             };
-            machine.cores[1].order(Some(Box::new(call)));
+            machine.cores[1].order(call);
             machine.clock.advance(STEP);
         }
         let decisions = machine.decisions(&peer);
@@ -529,18 +530,135 @@ fn a_timer_waits_for_the_frames_before_it() {
             machine.receive(0, &peer, entries);
             assert_eq!(!machine.decisions(&peer).is_empty(), home);
             let (stack, target) = (machine.stack.clone(), peer.socket.target());
-            let send = move || {
-                let mut chunks = tcp::Chunks::new();
-                chunks.push(b"x".as_slice().into());
-                stack.call(&target, Call::Send(tcp::Send { chunks }));
-            };
-            machine.cores[0].order(Some(Box::new(send)));
+            machine.cores[0].order(move |_| drop(stack.call(&target, send(b"x"))));
             assert_eq!(machine.answered().len(), 1, "it is sent");
             machine.clock.advance(Duration::from_secs(3));
             (0..3 * VECTOR_LEN).for_each(|_| machine.put(&[0; 60]));
             assert_eq!(machine.poll(0), 3 * VECTOR_LEN);
             assert_eq!(machine.answered().len(), 1, "it is sent again");
         }
+    });
+}
+
+/// A connection of a shared group has sent data. A receive thread, whichever, sleeps until it is to be sent again, neither longer
+/// nor shorter.
+#[test]
+fn a_receive_thread_sleeps_until_the_timers_of_a_shared_group() {
+    /// More looks in vain would be a busy loop.
+    const WAKES: usize = 8;
+    within(|| {
+        for core in 0..CORES {
+            let mut machine = Machine::new();
+            let peer = machine.connect(0, 3);
+            let (stack, target) = (machine.stack.clone(), peer.socket.target());
+            machine.cores[0].order(move |_| drop(stack.call(&target, send(b"x"))));
+            assert_eq!(machine.answered().len(), 1, "it is sent");
+            let sent = machine.clock.now();
+            let again = (0..WAKES).any(|_| {
+                let (now, until) = (machine.clock.now(), machine.cores[core].order(|driver| driver.next_deadline()));
+                assert!(until > now && until < sent + Duration::from_secs(2), "until {until:?} at {now:?}");
+                machine.clock.advance_to(until);
+                machine.poll(core);
+                !machine.answered().is_empty()
+            });
+            assert!(again, "after {WAKES} deadlines nothing was sent again");
+        }
+    });
+}
+
+/// Counts the bytes that it gets, and says what its name is. When a message comes, its thread stays in the group until the test
+/// lets it go.
+struct Stays {
+    bytes: Arc<AtomicUsize>,
+    named: Sender<HandlerRef<Real>>,
+}
+
+/// The message: tells that the thread is in the group, and lets it go.
+type Stay = (Sender<()>, Receiver<()>);
+
+impl ConnectionHandler<Real> for Stays {
+    fn open(&mut self, conn: &mut Conn<'_, Real>) {
+        self.named.send(conn.name()).expect("the test listens");
+    }
+
+    fn data(&mut self, _: &mut Conn<'_, Real>, data: PktBuf) {
+        self.bytes.fetch_add(data.len(), Ordering::Relaxed);
+    }
+
+    fn message(&mut self, _: &mut Conn<'_, Real>, message: HandlerMessage) {
+        let (inside, leaves) = *message.downcast::<Stay>().expect("a stay");
+        inside.send(()).expect("the test listens");
+        leaves.recv().expect("the test lets it go");
+    }
+}
+
+/// A user's thread is in a shared group while more frames arrive for it than it runs before it leaves. The rest is for the receive
+/// threads, of which one is woken where all sleep, and any runs it.
+#[test]
+fn a_receive_thread_runs_what_is_left_in_a_shared_group() {
+    const FRAMES: usize = 300;
+    const BUDGET: usize = 256;
+    within(|| {
+        let mut machine = Machine::new();
+        let (bytes, (named, names)) = (Arc::new(AtomicUsize::new(0)), channel());
+        let (counts, any) = (bytes.clone(), SocketAddr::new(frames::STACK.into(), PORT + 1));
+        let make = move |_: &_| Box::new(Stays { bytes: counts.clone(), named: named.clone() }) as Box<_>;
+        let _listener = machine.stack.listen_with_handlers(any, 8, Default::default(), make).expect("the port is free");
+        let (port, next) = machine.open((0, 3), PORT + 1);
+        let (name, (enters, inside), (leave, leaves)) = (names.recv().expect("a handler"), channel(), channel());
+        let holder = thread::spawn(move || name.post(Box::new((enters, leaves) as Stay)).expect("it is open"));
+        inside.recv().expect("a thread is in the group");
+        for frame in 0..FRAMES {
+            let segment = Segment::ack((port, PORT + 1), ISS.wrapping_add(1 + frame as u32), next);
+            machine.put(&Segment { data: b"x", ..segment }.frame_over(Ends::PEER_TO_STACK));
+            assert_eq!(machine.poll(0), 1);
+        }
+        // No timer is due so soon.
+        let soon = machine.clock.now() + STEP;
+        let bells = [0, 1].map(|core| machine.falls_asleep_until(soon, core));
+        assert_eq!(bytes.load(Ordering::Relaxed), 0);
+        leave.send(()).expect("it waits");
+        holder.join().expect("it ends well");
+        assert_eq!(bytes.load(Ordering::Relaxed), BUDGET);
+        assert_eq!(bells.map(|bell| bell.0.load(Ordering::Relaxed)).iter().sum::<usize>(), 1, "one is woken");
+        (0..CORES).for_each(|core| machine.wakes_up(core));
+        machine.poll(1);
+        assert_eq!(bytes.load(Ordering::Relaxed), FRAMES);
+        assert_eq!(machine.stack.decisions(), []);
+    });
+}
+
+/// The notes about groups that the calling thread leaves in `work`.
+fn notes(work: impl FnOnce()) -> Vec<&'static str> {
+    let of_groups = |step| match step {
+        WalkStep::Note { file, text } if file.ends_with("adaptive/group.rs") => Some(text),
+        _ => None,
+    };
+    walk::record(work).1.into_iter().filter_map(of_groups).collect()
+}
+
+/// Shared, at home, and at home where another thread has called.
+#[test]
+fn a_walk_says_why_a_thread_may_use_a_group() {
+    within(|| {
+        let mut machine = Machine::new();
+        let peer = machine.connect(1, 0);
+        let (stack, target) = (machine.stack.clone(), peer.socket.target());
+        let call = move || drop(stack.call(&target, Call::Receive(tcp::Receive { max: 0 })));
+        let by_the_core = |machine: &Machine| {
+            let call = call.clone();
+            machine.cores[1].order(move |_| notes(call))
+        };
+        assert_eq!(by_the_core(&machine), ["owns the flow's group for this event"]);
+        machine.receive(1, &peer, ENOUGH);
+        assert_eq!(by_the_core(&machine), ["has the flow's group at home"]);
+        let caller = thread::spawn(call.clone());
+        while machine.stack.is_quiescent() {
+            thread::yield_now();
+        }
+        let noted = machine.cores[1].order(|driver| notes(|| _ = driver.poll()));
+        assert_eq!(noted, ["runs what was queued in the flow's group"]);
+        caller.join().expect("the caller ends well");
     });
 }
 

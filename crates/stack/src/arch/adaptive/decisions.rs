@@ -48,9 +48,8 @@ pub struct WindowCounts {
     pub longest: u32,
 }
 
-/// Cost of a visit: two read-modify-writes of a word that no other thread uses at that moment. The unit of costs.
-const VISIT: u64 = 1;
-/// Cost of the first visit after one of another thread: the lines of the group and of its connections move between two caches.
+/// Costs are in visits: two read-modify-writes of a word that no other thread uses at that moment. This is what the first visit
+/// after one of another thread costs more: the lines of the group and of its connections move between two caches.
 const TURN: u64 = 16;
 /// Cost of a hand-off: a message, its queue's lock on both sides, cache lines that move, and perhaps a wake-up.
 pub(super) const HANDOFF: u64 = 16;
@@ -77,7 +76,7 @@ impl WindowCounts {
     }
 
     fn cost_of_visits(&self, visits: u32, turns: u32) -> u64 {
-        u64::from(visits) * VISIT + u64::from(turns) * TURN
+        u64::from(visits) + u64::from(turns) * TURN
     }
 
     /// In thousandths of a visit for each entry.
@@ -230,5 +229,38 @@ impl DecisionLog {
     /// All that are kept, oldest first.
     pub fn all(&self) -> Vec<GroupDecision> {
         self.latest.iter().copied().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In visits: a turn is 16 more, a hand-off 16, a call that is waited for 4096 in place of that, and an entry by the home nothing.
+    #[test]
+    fn a_window_costs_its_visits_turns_and_messages() {
+        let counts =
+            WindowCounts { entries: 20, by_others: 77, turns: 3, visits: 5, handoffs: 4, awaited: 1, longest: 2 };
+        let cost = 5 + 3 * 16 + 3 * 16 + 4096;
+        assert_eq!((counts.cost(), counts.cost_of_entry()), (cost, cost * 1000 / 20));
+        assert_eq!((counts.cost_if_shared(), counts.cost_at_home()), (20 + 3 * 16, 77));
+        // At home the lines do not move, whichever thread's entries follow each other.
+        assert_eq!(WindowCounts { visits: 0, turns: 9, ..counts }.cost(), 3 * 16 + 4096);
+    }
+
+    #[test]
+    fn a_decision_was_wrong_if_it_costs_more_or_more_than_a_tenth_of_the_rate() {
+        use DecisionMeasure::{Cost, Rate};
+        for (before, after, worse) in [
+            (Cost(1000), Cost(1000), false),
+            (Cost(1000), Cost(1001), true),
+            (Rate(1000), Rate(900), false),
+            (Rate(1000), Rate(899), true),
+            // Neither can be compared with the other.
+            (Rate(1000), Cost(2000), false),
+            (Cost(1000), Rate(1), false),
+        ] {
+            assert_eq!(after.is_worse_than(before), worse, "{after} after {before}");
+        }
     }
 }

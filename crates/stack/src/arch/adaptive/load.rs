@@ -1,7 +1,7 @@
 //! How much each receive thread has to do, counted where the windows of its groups end.
 //!
 //! A thread looks at the others once a *period* of its own entries. It is overloaded if it has not slept in that time. A thread
-//! that sleeps at that moment and had few entries is idle, and takes a group from it, if the two are nearer to each other then.
+//! that sleeps at that moment and had few entries is idle, and takes a group from it, if it has no more to do than that one then.
 
 use observe::Time;
 
@@ -103,4 +103,85 @@ impl Loads {
 pub fn rate(entries: u64, since: Time, now: Time, at_once: u64) -> u64 {
     let each = (u128::from(entries) * 1_000_000_000).checked_div((now - since).as_nanos());
     each.map_or(at_once, |rate| u64::try_from(rate).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PERIOD: u64 = 1000;
+    const BUSY: usize = 0;
+    const IDLE: usize = 1;
+
+    /// Thread [`IDLE`] sleeps, and [`BUSY`] has slept so often.
+    struct Slept(u64);
+
+    impl ReceiveThreads for Slept {
+        fn sleeps(&self, thread: usize) -> bool {
+            thread == IDLE
+        }
+
+        fn slept(&self, _: usize) -> u64 {
+            self.0
+        }
+    }
+
+    fn at(millis: u64) -> Time {
+        Time::from_nanos(millis * 1_000_000)
+    }
+
+    /// Two threads and three groups; these entries at [`BUSY`], by group.
+    fn loads(entries: [u32; 2]) -> Loads {
+        let mut loads = Loads::new((2, 3), PERIOD, at(0));
+        (0..2).for_each(|group| loads.worked(BUSY, group, entries[group]));
+        loads
+    }
+
+    fn relief(loads: &mut Loads, group: usize) -> Option<Relief> {
+        loads.relief(BUSY, group, at(500), &Slept(0))
+    }
+
+    #[test]
+    fn a_thread_looks_at_the_others_once_it_has_a_period_of_entries() {
+        let mut loads = loads([400, 599]);
+        assert_eq!(relief(&mut loads, 0), None);
+        loads.worked(BUSY, 1, 1);
+        assert_eq!(relief(&mut loads, 0), Some(Relief { to: IDLE, busy: 1000, idle: 0, rate: 2000 }));
+        assert_eq!(relief(&mut loads, 0), None, "a period begins");
+    }
+
+    /// A quarter of the busy one's entries, and no more than that one has left after the move.
+    #[test]
+    fn a_group_moves_if_the_other_thread_has_little_to_do_and_does_not_become_the_busier_one() {
+        for (idle, own, moves) in
+            [(250, 375, true), (251, 374, false), (200, 400, true), (200, 401, false), (0, 500, true), (0, 501, false)]
+        {
+            let mut loads = loads([own, PERIOD as u32 - own]);
+            loads.worked(IDLE, 2, idle);
+            let found = relief(&mut loads, 0).map(|relief| (relief.to, relief.busy, relief.idle));
+            assert_eq!(found, moves.then_some((IDLE, PERIOD, u64::from(idle))), "{own} of {PERIOD}, {idle} there");
+        }
+    }
+
+    /// The thread has slept in the first period, and not in the second.
+    #[test]
+    fn what_was_before_the_period_does_not_count() {
+        let mut loads = loads([400, 600]);
+        loads.worked(IDLE, 2, 900);
+        assert_eq!(loads.relief(BUSY, 0, at(500), &Slept(1)), None);
+        (0..2).for_each(|group| loads.worked(BUSY, group, 500));
+        let found = loads.relief(BUSY, 0, at(750), &Slept(1));
+        assert_eq!(found, Some(Relief { to: IDLE, busy: 1000, idle: 0, rate: 4000 }));
+    }
+
+    /// Each group whose window ends is looked at, until a second period is over.
+    #[test]
+    fn a_thread_without_sleep_goes_on_to_look_for_a_group_that_is_small_enough() {
+        for (large, small, moves) in [(600, 400, true), (1200, 799, true), (1200, 800, false)] {
+            let mut loads = loads([large, small]);
+            assert_eq!(relief(&mut loads, 0), None);
+            let found = relief(&mut loads, 1).map(|relief| relief.busy);
+            assert_eq!(found, moves.then_some(u64::from(large + small)));
+        }
+    }
 }

@@ -25,7 +25,7 @@ use crate::arch::polled::{CellUse, UseCause};
 /// The lengths of windows and periods, in entries.
 #[derive(Clone, Copy, Debug)]
 pub struct Lengths {
-    /// The first window, and the first after a change.
+    /// The first window, and those from a change on until it is judged.
     pub first: u32,
     /// The longest window.
     pub longest: u32,
@@ -263,12 +263,12 @@ impl GroupCounts {
 mod tests {
     use super::*;
 
-    /// Threads that never sleep.
-    struct Awake;
+    /// Threads that have never slept. The one of this number sleeps now.
+    struct Asleep(Option<usize>);
 
-    impl ReceiveThreads for Awake {
-        fn sleeps(&self, _: usize) -> bool {
-            false
+    impl ReceiveThreads for Asleep {
+        fn sleeps(&self, thread: usize) -> bool {
+            self.0 == Some(thread)
         }
 
         fn slept(&self, _: usize) -> u64 {
@@ -277,42 +277,62 @@ mod tests {
     }
 
     const LENGTHS: Lengths = Lengths { first: 4, longest: 8, period: 1000 };
+    /// Of receive thread 0.
     const RECEIVER: usize = 7;
-    /// A thread that is not the home of the group.
+    /// Of no receive thread.
     const OTHER: usize = 8;
+    /// Of receive thread 1.
+    const SECOND: usize = 9;
 
-    /// A group, receive thread 0 on thread [`RECEIVER`], and the log.
+    /// A group, the receive threads, and the log.
     struct Group {
         counts: GroupCounts,
         place: GroupPlace,
         book: Book,
         windows: usize,
+        known: Asleep,
     }
 
     impl Group {
         fn new() -> Group {
-            let loads = Loads::new((1, 1), LENGTHS.period, Time::from_nanos(0));
+            let loads = Loads::new((2, 2), LENGTHS.period, Time::from_nanos(0));
             let book = Book { loads, log: DecisionLog::default() };
-            Group { counts: GroupCounts::default(), place: GroupPlace::Shared, book, windows: 0 }
+            let (counts, place, known) = (GroupCounts::default(), GroupPlace::Shared, Asleep(None));
+            Group { counts, place, book, windows: 0, known }
         }
 
         fn entry(&mut self, how: CellUse, caller: usize) {
             if !self.counts.add(how, caller) {
                 return;
             }
-            let here = (caller == RECEIVER).then_some(0);
-            let end = WindowEnd { group: 0, place: self.place, now: Time::from_nanos(1), caller, here, known: &Awake };
+            let here = [RECEIVER, SECOND].iter().position(|receiver| *receiver == caller);
+            let (place, now, known) = (self.place, Time::from_nanos(1), &self.known);
+            let end = WindowEnd { group: 0, place, now, caller, here, known };
             self.windows += 1;
             self.place = self.counts.end(&LENGTHS, &end, &mut self.book).unwrap_or(self.place);
         }
 
-        /// The receive thread has all entries, until the group is at home; and then others have them, until it is not.
-        /// Returns the number of windows that the first took.
-        fn goes_home_wrongly(&mut self) -> usize {
+        /// Entries until a window ends. Returns their number.
+        fn window(&mut self, how: CellUse, caller: usize) -> usize {
             let before = self.windows;
+            let until = |_: &usize| {
+                self.entry(how, caller);
+                self.windows > before
+            };
+            (1..).find(until).expect("windows end")
+        }
+
+        /// The receive thread has all entries, until the group is at home.
+        fn goes_home(&mut self) {
             while self.place == GroupPlace::Shared {
                 self.entry(CellUse::Visit(UseCause::Call), RECEIVER);
             }
+        }
+
+        /// As [`Group::goes_home`]; and then others have the entries, until it is not. Returns the number of windows that the first took.
+        fn goes_home_wrongly(&mut self) -> usize {
+            let before = self.windows;
+            self.goes_home();
             let windows = self.windows - before;
             while self.place != GroupPlace::Shared {
                 self.entry(CellUse::Message { waiting: 1, awaited: false }, RECEIVER);
@@ -337,13 +357,11 @@ mod tests {
     /// A long stay ends the series of failures; one that others soon end is one of them, although it was kept.
     #[test]
     fn a_long_stay_makes_good_the_failures_before_it() {
-        for (entries, failures) in [(100, 4), (400, 1)] {
+        for (windows, failures) in [(15, 4), (16, 1)] {
             let mut group = Group::new();
             (0..3).for_each(|_| _ = group.goes_home_wrongly());
-            while group.place == GroupPlace::Shared {
-                group.entry(CellUse::Visit(UseCause::Call), RECEIVER);
-            }
-            (0..entries).for_each(|_| group.entry(CellUse::Owner(UseCause::Call), RECEIVER));
+            group.goes_home();
+            (0..windows).for_each(|_| _ = group.window(CellUse::Owner(UseCause::Call), RECEIVER));
             let kept = group.book.log.all().pop().expect("a decision");
             assert_eq!(kept.outcome, DecisionOutcome::Kept(DecisionMeasure::Cost(0)));
             group.entry(CellUse::Message { waiting: 1, awaited: true }, RECEIVER);
@@ -355,9 +373,7 @@ mod tests {
     #[test]
     fn one_call_that_waited_for_the_home_ends_it() {
         let mut group = Group::new();
-        while group.place == GroupPlace::Shared {
-            group.entry(CellUse::Visit(UseCause::Call), RECEIVER);
-        }
+        group.goes_home();
         (0..100).for_each(|_| group.entry(CellUse::Owner(UseCause::Call), RECEIVER));
         let before = group.windows;
         group.entry(CellUse::Message { waiting: 1, awaited: true }, RECEIVER);
@@ -406,12 +422,84 @@ mod tests {
         assert!(matches!(decision.outcome, DecisionOutcome::Kept(_)), "{decision}");
     }
 
-    /// With many frames for a call, visits are cheaper than messages.
+    /// Two frames and two calls are four visits with two turns, and the messages for the frames alone cost more than half of these. Eight
+    /// frames and two calls are two turns, too, and the messages cost more than all visits.
     #[test]
     fn a_group_to_which_frames_come_in_batches_stays_shared() {
+        for frames in [2, 8] {
+            let mut group = Group::new();
+            rounds(&mut group, 1000, frames, RECEIVER);
+            assert_eq!(group.book.log.all(), []);
+        }
+    }
+
+    /// Neither has more than half of the entries.
+    #[test]
+    fn a_group_with_as_many_frames_from_two_threads_stays_shared() {
+        for threads in [[OTHER, RECEIVER], [RECEIVER, OTHER]] {
+            let mut group = Group::new();
+            for caller in threads.repeat(1000) {
+                group.entry(CellUse::Visit(UseCause::Arrival), caller);
+            }
+            assert_eq!(group.book.log.all(), []);
+        }
+    }
+
+    /// Its home has not taken it over yet, or has ended: all threads visit it.
+    #[test]
+    fn a_group_goes_from_a_home_that_does_not_poll_to_the_thread_that_calls() {
         let mut group = Group::new();
-        rounds(&mut group, 1000, 8, RECEIVER);
-        assert_eq!(group.book.log.all(), []);
+        group.place = GroupPlace::Home(1);
+        (0..LENGTHS.first).for_each(|_| group.entry(CellUse::Visit(UseCause::Call), RECEIVER));
+        let decision = group.book.log.all().pop().expect("a decision");
+        assert_eq!((decision.from, decision.to), (GroupPlace::Home(1), GroupPlace::Home(0)));
+        assert_eq!(decision.reason, DecisionReason::OneUser);
+    }
+
+    /// In a window of 8 entries, the last of which are handed over: visits would cost 8, and a turn.
+    #[test]
+    fn a_group_is_shared_if_messages_cost_twice_what_visits_would() {
+        for (messages, place) in [(2, GroupPlace::Home(0)), (3, GroupPlace::Shared)] {
+            let mut group = Group::new();
+            group.goes_home();
+            while group.window(CellUse::Owner(UseCause::Call), RECEIVER) < 8 {}
+            (messages..8).for_each(|_| group.entry(CellUse::Owner(UseCause::Call), RECEIVER));
+            (0..messages).for_each(|_| group.entry(CellUse::Message { waiting: 1, awaited: false }, RECEIVER));
+            assert_eq!(group.place, place, "{messages} messages");
+        }
+    }
+
+    /// Each window in which nothing changes doubles the next one. Those from a change on until it is judged are short, as is the
+    /// one after a change was undone.
+    #[test]
+    fn windows_are_short_after_a_change_and_double_where_nothing_changes() {
+        let (visit, owner) = (CellUse::Visit(UseCause::Call), CellUse::Owner(UseCause::Call));
+        let mut group = Group::new();
+        group.entry(visit, RECEIVER);
+        assert_eq!((group.window(visit, RECEIVER) + 1, group.place), (4, GroupPlace::Home(0)));
+        assert_eq!([(); 4].map(|()| group.window(owner, RECEIVER)), [4, 4, 8, 8]);
+        let mut group = Group::new();
+        group.goes_home_wrongly();
+        assert_eq!([(); 2].map(|()| group.window(visit, RECEIVER)), [4, 8]);
+    }
+
+    /// From the window on in which the group changes hands.
+    #[test]
+    fn a_move_by_load_is_judged_after_a_period_of_entries() {
+        for (entries, judged) in [(LENGTHS.period as u32 - 1, false), (LENGTHS.period as u32, true)] {
+            let mut group = Group { known: Asleep(Some(1)), ..Group::new() };
+            group.goes_home();
+            while group.window(CellUse::Owner(UseCause::Call), RECEIVER) < 8 {}
+            group.book.loads.worked(0, 1, LENGTHS.period as u32);
+            group.window(CellUse::Owner(UseCause::Call), RECEIVER);
+            assert_eq!(group.place, GroupPlace::Home(1));
+            group.window(CellUse::Owner(UseCause::Call), SECOND);
+            group.book.loads.worked(0, 1, entries - LENGTHS.first);
+            group.window(CellUse::Owner(UseCause::Call), SECOND);
+            let decision = group.book.log.all().pop().expect("a decision");
+            assert!(matches!(decision.reason, DecisionReason::Load { .. }), "{decision}");
+            assert_eq!(matches!(decision.outcome, DecisionOutcome::Kept(_)), judged, "{decision}");
+        }
     }
 
     /// Their calls would wait.
