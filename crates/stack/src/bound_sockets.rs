@@ -113,3 +113,27 @@ fn remove<T>(map: &mut PortMap<T>, port: u16, socket: &Arc<T>) {
         map.remove(&port);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use sync::Real;
+
+    use super::*;
+    use crate::alarm::Alarms;
+
+    /// A cell may be told of a listener when that has closed and was removed from it: nothing would remove the replica any more.
+    #[test]
+    fn a_replica_that_comes_when_its_listener_has_closed_is_not_entered() {
+        let (local, address) = ("[::]:80".parse().expect("an address"), std::net::IpAddr::from([10, 0, 0, 1]));
+        let listener = ListenerShared::<Real>::new(local, (8, 8), Default::default(), Arc::new(Alarms::new(1)));
+        let tuple = FourTuple { local_addr: address, remote_addr: address, local_port: 80, remote_port: 2000 };
+        let mut sockets = BoundSockets::default();
+        sockets.apply(ControlRequest::Listen(listener.clone()));
+        assert!(sockets.listener(&tuple).is_some());
+        sockets.apply(ControlRequest::Unlisten(listener.clone()));
+        assert!(sockets.listener(&tuple).is_none());
+        listener.close();
+        sockets.apply(ControlRequest::Listen(listener));
+        assert!(sockets.listener(&tuple).is_none());
+    }
+}

@@ -221,7 +221,7 @@ impl<P: Platform> AcceptQueues<P> {
         let turn = self.count_accept(own);
         if turn % OWN_IN_A_ROW != OWN_IN_A_ROW - 1 {
             match self.take(own) {
-                None => self.take_from_others(own, own + 1, now),
+                None => self.take_from_others(own, own, now),
                 child => (child, false),
             }
         } else {
@@ -244,7 +244,8 @@ impl<P: Platform> AcceptQueues<P> {
     /// Takes a connection from another shard than `own`, from `first` on, unless its thread keeps up. True: one was left.
     fn take_from_others(&self, own: usize, first: usize, now: Now<'_>) -> (Option<Arc<TcpSocket<P>>>, bool) {
         let (shards, mut left) = (self.shards.len(), None);
-        for other in (first..first + shards).map(|other| other % shards).filter(|other| *other != own) {
+        let first = first % shards;
+        for other in (first..shards).chain(0..first).filter(|other| *other != own) {
             if self.shards[other].waiting.load(Ordering::Relaxed) == 0 {
                 continue;
             }
@@ -291,8 +292,7 @@ impl<P: Platform> AcceptQueues<P> {
     fn take_by_turns(&self) -> Option<Arc<TcpSocket<P>>> {
         let shards = self.shards.len();
         let first = self.turn.fetch_add(1, Ordering::Relaxed);
-        let all = (0..shards).map(|shard| first.wrapping_add(shard) % shards);
-        all.filter(|shard| self.shards[*shard].waiting.load(Ordering::Relaxed) > 0).find_map(|shard| self.take(shard))
+        (0..shards).find_map(|shard| self.take(first.wrapping_add(shard) % shards))
     }
 
     /// Takes the connection that has waited longest in this shard.
@@ -333,7 +333,7 @@ mod tests {
     use crate::socket::readiness::Pollable;
     use std::ops::Range;
     use std::sync::atomic::AtomicU64;
-    use std::sync::mpsc;
+    use std::sync::{Mutex, mpsc};
     use std::thread;
     use sync::Real;
 
@@ -358,12 +358,14 @@ mod tests {
         ready: Arc<Ready>,
         /// In nanoseconds.
         now: AtomicU64,
+        /// What other threads do while one that accepts reads the clock.
+        meanwhile: Mutex<Option<fn(&World)>>,
     }
 
     impl World {
         fn new(receivers: usize) -> Self {
             let queues = AcceptQueues::new(Arc::new(Alarms::new(receivers)));
-            World { queues, ready: Arc::default(), now: AtomicU64::new(0) }
+            World { queues, ready: Arc::default(), now: AtomicU64::new(0), meanwhile: Mutex::default() }
         }
 
         /// Does `work` on a new thread, which is this receive thread, if any.
@@ -397,7 +399,11 @@ mod tests {
                 self.queues.ask();
                 return None;
             }
-            let now = || self.now.load(Ordering::Relaxed);
+            let now = || {
+                let meanwhile = self.meanwhile.lock().expect("no panic").take();
+                meanwhile.into_iter().for_each(|happens| happens(self));
+                self.now.load(Ordering::Relaxed)
+            };
             self.queues.accept_at(&self.ready.0, &now).map(|child| child.tuple().remote_port)
         }
 
@@ -491,6 +497,24 @@ mod tests {
         });
     }
 
+    /// Another thread was faster; and one that is no receive thread has queued a connection in the first queue meanwhile. A thread that asks
+    /// for a connection gets it, although it has looked there before.
+    #[test]
+    fn a_thread_that_came_too_late_in_one_queue_looks_at_all_again() {
+        with_two_threads(|world, accept, establish| {
+            assert_eq!(accept(1, 1), []);
+            establish(1, 20..21);
+            assert_eq!(accept(0, 1), [], "it is left to the thread that received it");
+            world.pass(PATIENCE);
+            *world.meanwhile.lock().expect("no panic") = Some(|world| {
+                assert!(world.queues.take(1).is_some());
+                world.establish_here(30..31);
+            });
+            assert_eq!(accept(0, 1), [30]);
+            assert!(!world.is_ready());
+        });
+    }
+
     /// A poll set is edge-triggered, and another thread may have taken the report of what is left to this one.
     #[test]
     fn a_connection_that_is_left_is_reported_again() {
@@ -551,7 +575,7 @@ mod tests {
         assert!(accepted.contains(&1), "{accepted:?}");
     }
 
-    /// The others have turns, too.
+    /// The others have turns, too: none has a second one before each had one.
     #[test]
     fn no_queue_waits_while_all_are_never_empty() {
         let world = World::new(4);
@@ -560,7 +584,7 @@ mod tests {
         for (other, ports) in (1..).zip(&ports) {
             world.establish(other, ports.clone());
         }
-        let accepted = world.accept(Some(0), 4 * OWN_IN_A_ROW);
+        let accepted = world.accept(Some(0), ports.len() * OWN_IN_A_ROW);
         assert!(ports.iter().all(|ports| accepted.iter().any(|port| ports.contains(port))), "{accepted:?}");
     }
 
