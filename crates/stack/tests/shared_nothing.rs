@@ -15,8 +15,9 @@ use std::sync::{Arc, Barrier, Mutex, PoisonError};
 use std::thread;
 
 use dev::mem::{self, MemConfig};
-use dev::{Device, QueuePair};
+use dev::{Device, QueuePair, Wake};
 use every_arch::every_arch;
+use observe::Time;
 use pktbuf::PktBuf;
 use stack::call::{Call, Reply};
 use stack::socket::{ListenerShared, Readiness, TcpSocket};
@@ -336,6 +337,61 @@ fn a_segment_at_the_wrong_core_is_answered_by_the_right_one(arch: Architecture) 
         if core.index == 0 {
             core.alone(|core, peer| {
                 core.driver.poll();
+                let sent = peer.segments();
+                assert!(sent.len() == 1 && sent[0].0.flags.contains(TcpFlags::SYN | TcpFlags::ACK), "{sent:?}");
+            });
+        }
+    });
+}
+
+/// A core that sleeps is woken for a segment that another one has received.
+#[every_arch(only(shared_nothing, connp_t_lwkt))]
+fn a_segment_at_the_wrong_core_wakes_the_right_one(arch: Architecture) {
+    let bell = Arc::new(Bell::default());
+    on_cores(arch, (2, 1), |core| {
+        let ends = Ends::PEER_TO_STACK;
+        let stack = core.stack.clone();
+        let alarms = stack.shared().links().alarms();
+        if core.index == 1 {
+            alarms.add_wakers(core.index, std::iter::once(bell.clone() as Arc<dyn Wake>));
+            assert_eq!(alarms.park(core.index, || Time::MAX), Time::MAX);
+        }
+        core.all.wait();
+        if core.index == 0 {
+            let syn = Segment::syn(core.port_of(1, ends, 2000), PORT).frame_over(ends);
+            core.alone(|core, peer| assert_eq!(core.receive(peer, &syn).handoffs, 1));
+        }
+        core.all.wait();
+        if core.index == 1 {
+            assert_eq!(bell.0.load(Ordering::Relaxed), 1, "it sleeps until it is woken");
+            alarms.unpark(core.index);
+        }
+    });
+}
+
+/// Counts how often a thread is woken.
+#[derive(Default)]
+struct Bell(AtomicUsize);
+
+impl Wake for Bell {
+    fn wake(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A cell without an owner is used by any thread: what arrives for a core that has stopped is answered where it arrives.
+#[every_arch(only(shared_nothing, connp_t_lwkt))]
+fn a_segment_for_a_core_that_has_stopped_is_answered_where_it_arrives(arch: Architecture) {
+    on_cores(arch, (2, 1), |core| {
+        let ends = Ends::PEER_TO_STACK;
+        if core.index == 1 {
+            core.driver.rest();
+        }
+        core.all.wait();
+        if core.index == 0 {
+            let syn = Segment::syn(core.port_of(1, ends, 2000), PORT).frame_over(ends);
+            core.alone(|core, peer| {
+                assert_eq!(core.receive(peer, &syn).handoffs, 0);
                 let sent = peer.segments();
                 assert!(sent.len() == 1 && sent[0].0.flags.contains(TcpFlags::SYN | TcpFlags::ACK), "{sent:?}");
             });

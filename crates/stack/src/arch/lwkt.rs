@@ -39,11 +39,10 @@ use super::mailbox::Mailbox;
 use super::polled::PolledCell;
 use super::shared_nothing::CoreDomain;
 use crate::attempt::attempt;
-use crate::call::Reply;
 use crate::charge;
 use crate::connections::Upkeep;
 use crate::deferred::{DeferredEffects, OwedEffects};
-use crate::handoff::{CellMessage, Interrupt, PendingReply, ReplySender, TableJob};
+use crate::handoff::{CellMessage, Interrupt, PendingReply};
 use crate::place::{Cell, Contents};
 use crate::shared::{Shared, boxed};
 use crate::socket::HandlersRun;
@@ -84,12 +83,10 @@ enum Next<P: Platform> {
     Caller,
 }
 
-/// Why the protocol thread has left the cell.
+/// Why the protocol thread has left the cell. There is no job among its messages: any thread may use the tables of IP.
 enum Left<P: Platform> {
-    /// A caller on another core waits for this answer.
+    /// A caller waits for this answer.
     Answer(PendingReply<P>),
-    /// Work that is done outside the cell.
-    Job(TableJob, ReplySender<P>),
     /// The core's own caller has its answer.
     Caller,
     /// It has run as many messages as it may.
@@ -190,7 +187,6 @@ impl<P: Platform> LwktCore<P> {
         if mailbox.pending() == 0 {
             return false;
         }
-        self.begin_work();
         let mut taken = mailbox.taken();
         let moved = self.queue(|queue| {
             let before = queue.messages.len();
@@ -199,9 +195,9 @@ impl<P: Platform> LwktCore<P> {
         });
         taken.count = moved.unwrap_or(0);
         let found = taken.count != 0;
-        drop(taken);
-        if !found {
-            self.end_work();
+        if found {
+            // Before the mailbox counts them no more.
+            self.begin_work();
         }
         found
     }
@@ -230,7 +226,6 @@ impl<P: Platform> LwktCore<P> {
             });
             match left {
                 Some(Some(Left::Answer(answer))) => answer.give(),
-                Some(Some(Left::Job(job, asker))) => PendingReply::new(Reply::Job(job()), asker).give(),
                 // The effects may have queued more.
                 Some(Some(Left::Empty)) if self.has_messages() => {}
                 Some(Some(Left::Empty | Left::Caller | Left::Bound)) => return self.end_work(),
@@ -259,7 +254,6 @@ impl<P: Platform> LwktCore<P> {
             }
             let next = self.queue(|queue| queue.next(call.is_some(), self.async_wildcard)).flatten();
             match (next, &mut call) {
-                (Some(Next::Message(CellMessage::Job(job, asker))), _) => return Left::Job(job, asker),
                 (Some(Next::Message(message)), _) => {
                     *rest = rest.saturating_sub(1);
                     sync::walk::note(file!(), "the protocol thread takes the message from the core's queue");
@@ -281,15 +275,6 @@ impl<P: Platform> LwktCore<P> {
                 }
             }
         }
-    }
-}
-
-/// Ends a caller's wait, also on panic.
-struct CallerWaits<'a, P: Platform>(&'a LwktCore<P>);
-
-impl<P: Platform> Drop for CallerWaits<'_, P> {
-    fn drop(&mut self) {
-        self.0.queue(|queue| queue.caller = None);
     }
 }
 
@@ -326,18 +311,17 @@ impl<P: Platform> LightweightThread<P> {
         bound
     }
 
-    /// A call of the core's own, when the protocol thread does not run.
+    /// A call of the core's own, when the protocol thread does not run. A panic may leave its turn in the queue, which nobody takes
+    /// and the next call replaces.
     fn call<R>(&self, hub: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
         let core = &*self.core;
         core.queue(|queue| {
             queue.caller = Some(queue.messages.len());
             charge::left::<P, _>(&queue.caller, true);
         });
-        let waits = CallerWaits(core);
         let (mut f, result) = (Some(f), Slot::new(None));
         let mut call = |cell: &mut Cell<P>| result.set(f.take().map(|f| attempt(|| f(cell))));
         while core.queue(|queue| queue.caller.is_some()) == Some(true) && self.switch(hub, Some(&mut call)) {}
-        drop(waits);
         result.into_inner().map(|result| result.unwrap_or_else(|panic| resume_unwind(panic)))
     }
 }

@@ -9,6 +9,7 @@ use every_arch::every_arch;
 use stack::Architecture;
 use stack::socket::handler::{HandlerRef, PostRefused};
 use sync::Real;
+use sync::walk::{WalkStep, record};
 use testbed::frames::Ends;
 use wire::tcp::TcpFlags;
 
@@ -122,5 +123,37 @@ fn a_post_from_outside_reaches_the_handler_until_it_is_over(arch: Architecture) 
         // The end: FIN acknowledged, and the peer's own.
         peer.say(&mut node, TcpFlags::FIN, b"");
         assert_eq!(seen(&log), []);
+    }
+}
+
+/// What the effects of a message leave in the queue of the same core is run in the same turn of its protocol thread: one switch of
+/// stacks for both.
+#[every_arch(only(connp_t_lwkt))]
+fn a_protocol_thread_goes_on_with_what_its_effects_have_queued(arch: Architecture) {
+    for ends in Ends::BOTH_FAMILIES {
+        let (mut node, log) = (node(arch), Log::default());
+        let names = Names::default();
+        let known = names.clone();
+        let _listener = serve(&node, &log, move |conn, seen| {
+            let known = || known.lock().expect("no handler panics");
+            match seen {
+                Seen::Open => drop(known().insert(conn.peer_addr().port(), conn.name())),
+                Seen::Data(_) => {
+                    let next = known()[&2001].clone();
+                    conn.post(&next, Box::new("pass on"));
+                }
+                _ => {}
+            }
+        });
+        let [mut one, _] = [2000, 2001].map(|port| Peer::connect(&mut node, ends, port).0);
+        seen(&log);
+        let question = one.frame(TcpFlags::PSH, b"question");
+        node.put(&question);
+        let (taken, walk) = record(|| node.driver.poll());
+        assert_eq!(taken, 1);
+        assert_eq!(seen(&log), [(2000, Seen::Data(b"question".to_vec())), (2001, Seen::Message("pass on"))]);
+        let switches =
+            |step: &&WalkStep| matches!(step, WalkStep::Note { text, .. } if text.starts_with("switches to the stack"));
+        assert_eq!(walk.iter().filter(switches).count(), 1, "{walk:?}");
     }
 }

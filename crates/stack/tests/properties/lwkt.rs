@@ -11,6 +11,7 @@ use stack::Architecture;
 use stack::call::{Call, Reply};
 use stack::socket::Readiness;
 use stack::socket::readiness::Watch;
+use sync::walk::{WalkStep, record};
 use testbed::frames::Ends;
 use testbed::node::send;
 use wire::tcp::TcpFlags;
@@ -86,7 +87,9 @@ fn a_call_by_the_protocol_thread_itself_runs_at_once(arch: Architecture) {
         connection.socket.ready.watch(reads.clone());
         let frame = connection.data(b"text");
         bench.put(&frame);
-        assert_eq!(bench.driver.poll(), 1);
+        let (taken, walk) = record(|| bench.driver.poll());
+        assert_eq!(taken, 1);
+        assert!(!walk.contains(&WalkStep::Answer), "it is no message, which would be answered: {walk:?}");
         let seen = reads.seen.lock().expect("no test has failed in it");
         let [(4, stack)] = seen[..] else { panic!("read once: {seen:?}") };
         assert!(stack.abs_diff(on_this_stack()) > NEAR, "by the protocol thread");
