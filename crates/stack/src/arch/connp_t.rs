@@ -177,17 +177,28 @@ pub(super) fn cells<P: Platform>(
     contents: Box<Contents<P>>,
 ) -> Cells<P, impl Exclusion<P> + use<P>> {
     let slab = contents.slab.clone();
-    Cells::new(shared, cpus, own_threads, contents, |_| OwnerThread {
-        owned: ThreadOwned::new(OwnerState::new(Cell::new(shared, &slab, Writers::Many))),
-        mailbox: match queue {
+    Cells::new(shared, cpus, own_threads, contents, |_| {
+        let mailbox = match queue {
             QueueKind::Mutex => Mailbox::list(shared.lock_kind_between_threads()),
             QueueKind::Ring | QueueKind::Core => Mailbox::ring(),
-        },
-        wait: OwnerWait::default(),
-        deadline: P::AtomicU64::new(u64::MAX),
-        stop: P::AtomicBool::new(false),
-        async_wildcard,
+        };
+        OwnerThread::new(Cell::new(shared, &slab, Writers::Many), mailbox, async_wildcard)
     })
+}
+
+impl<P: Platform> OwnerThread<P> {
+    /// Without an owner. Inline, so that `cell`, some kilobytes, is not copied once more on the stack.
+    #[inline(always)]
+    fn new(cell: Cell<P>, mailbox: Mailbox<P>, async_wildcard: bool) -> Self {
+        OwnerThread {
+            owned: ThreadOwned::new(OwnerState::new(cell)),
+            mailbox,
+            wait: OwnerWait::default(),
+            deadline: P::AtomicU64::new(u64::MAX),
+            stop: P::AtomicBool::new(false),
+            async_wildcard,
+        }
+    }
 }
 
 impl<P: Platform> Exclusion<P> for OwnerThread<P> {
@@ -295,8 +306,7 @@ impl<P: Platform> Exclusion<P> for OwnerThread<P> {
         let owns = self.own(hub);
         debug_assert!(owns, "a protocol thread's cell is its own");
         let shared = &hub.shared;
-        let has_more = || self.owned.borrow_mine().is_some_and(|owned| owned.has_more());
-        while !self.stop.load(Ordering::Acquire) || has_more() {
+        while !self.stop.load(Ordering::Acquire) {
             // The messages left in the batch after a panic run in the next round.
             if !self.contained_round(hub) {
                 let deadline = self.deadline();
@@ -304,6 +314,8 @@ impl<P: Platform> Exclusion<P> for OwnerThread<P> {
                 self.mailbox.wait(&self.stop, nap);
             }
         }
+        // Also what a panic has left: messages, and what users are owed.
+        while self.contained_round(hub) {}
         let _ = self.owned.release();
         self.run_after_the_end(hub);
     }

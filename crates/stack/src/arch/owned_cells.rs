@@ -88,10 +88,21 @@ pub fn answer_of<P: Platform>(slot: &Arc<ReplySlot<P>>) -> Reply {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+    use sync::Real;
+
     use super::*;
+    use crate::arch::cells::Hub;
+    use crate::{Architecture, Stack, StackConfig};
+
+    /// The context of a cell that a test makes alone.
+    pub(in crate::arch) fn hub(own_threads: bool) -> Hub<Real> {
+        let config = StackConfig::new(Architecture::named("giant"));
+        let (stack, _) = Stack::<Real>::build(config, vec![]).expect("a stack without devices");
+        Hub { shared: stack.shared().clone(), own_threads, cells: Weak::<Asked>::new() }
+    }
 
     /// Cells that count how often their mail is read.
     #[derive(Default)]
@@ -133,5 +144,37 @@ mod tests {
         forget_all();
         assert!(!read_mail());
         assert_eq!(times(&second), 2, "it is forgotten");
+    }
+
+    /// Has mail for a number of times; the first brings the answer for which the thread waits.
+    struct Answers {
+        mail: AtomicUsize,
+        slot: Arc<ReplySlot<Real>>,
+    }
+
+    impl OwnedCells for Answers {
+        fn wait_at(&self, _: &Arc<dyn Interrupt>) -> Waits {
+            Waits::new()
+        }
+        fn wait_again(&self, _: Waits) {}
+        fn read_mail(&self) -> bool {
+            let left = self.mail.load(Ordering::Relaxed);
+            self.mail.store(left.saturating_sub(1), Ordering::Relaxed);
+            self.slot.fill(Reply::Done);
+            left > 0
+        }
+        fn tell_all(&self) {}
+    }
+
+    /// "A thread asleep for an answer with mail in a cell that it owns": it reads until there is none.
+    #[test]
+    fn a_thread_that_waits_reads_its_mail_until_there_is_none() {
+        let slot = ReplySlot::<Real>::new();
+        let cells = Arc::new(Answers { mail: AtomicUsize::new(3), slot: slot.clone() });
+        let owned: Weak<dyn OwnedCells> = Arc::<Answers>::downgrade(&cells);
+        own(&owned);
+        assert!(matches!(answer_of(&slot), Reply::Done));
+        assert_eq!(cells.mail.load(Ordering::Relaxed), 0, "mail is left");
+        forget_all();
     }
 }

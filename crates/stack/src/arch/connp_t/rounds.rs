@@ -84,11 +84,6 @@ impl<P: Platform> OwnerState<P> {
     pub(super) fn new(cell: Cell<P>) -> Self {
         OwnerState { cell, batch: VecDeque::new(), upcalls: Upcalls::default(), tells: false }
     }
-
-    /// Messages or notifications that a panic has left.
-    pub(super) fn has_more(&self) -> bool {
-        !self.batch.is_empty() || !self.upcalls.is_empty()
-    }
 }
 
 impl<P: Platform> OwnerThread<P> {
@@ -199,5 +194,109 @@ impl<P: Platform> OwnerThread<P> {
             let _ = self.owned.release();
             P::fence(Ordering::SeqCst);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+
+    use sync::{LockKind, Real, Writers};
+
+    use super::*;
+    use crate::arch::mailbox::Mailbox;
+    use crate::arch::owned_cells::tests::hub;
+    use crate::flow::Flow;
+    use crate::handoff::ReplySender;
+    use crate::place::Contents;
+    use crate::socket::readiness::Watch;
+    use crate::socket::{Readiness, TcpSocket};
+    use crate::upcalls::Risen;
+
+    /// Counts what it is told.
+    #[derive(Default)]
+    struct Counts(AtomicUsize);
+
+    impl Watch for Counts {
+        fn ready(&self, _: Readiness, _: Readiness) {
+            self.count();
+        }
+    }
+
+    impl Counts {
+        fn count(&self) {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+
+        fn times(&self) -> usize {
+            self.0.load(std::sync::atomic::Ordering::Relaxed)
+        }
+    }
+
+    /// A cell that the calling thread owns.
+    fn owned(hub: &Hub<Real>) -> Arc<OwnerThread<Real>> {
+        let cell = Cell::new(&hub.shared, &Contents::empty().slab, Writers::Many);
+        let thread = Arc::new(OwnerThread::new(cell, Mailbox::list(LockKind::Blocking), false));
+        assert!(thread.own(hub));
+        thread
+    }
+
+    /// A message that runs `work`; it is answered.
+    fn message(work: impl FnOnce() + Send + 'static) -> CellMessage<Real> {
+        let job = move || {
+            work();
+            Box::new(()) as Box<dyn std::any::Any + Send>
+        };
+        CellMessage::Job(Box::new(job), ReplySender::nobody())
+    }
+
+    /// DragonFly: a protocol thread takes its messages, runs them, and then checks its timers. A caller that calls again as soon as
+    /// it is answered is served in the next round.
+    #[test]
+    fn what_is_sent_in_a_round_is_left_to_the_next() {
+        let hub = hub(false);
+        let (thread, second) = (owned(&hub), Arc::new(Counts::default()));
+        let (sends, ran) = (thread.clone(), second.clone());
+        let first = message(move || {
+            assert!(sends.mailbox.send(message(move || ran.count()), false).is_ok(), "a list has room");
+        });
+        assert!(thread.mailbox.send(first, false).is_ok(), "a list has room");
+        let now = hub.shared.clock().now();
+        assert!(thread.round(&hub, now));
+        assert_eq!((second.times(), thread.mailbox.pending()), (0, 1));
+        assert!(thread.round(&hub, now));
+        assert!(!thread.round(&hub, now), "there are no more");
+        assert_eq!((second.times(), thread.mailbox.pending()), (1, 0));
+    }
+
+    /// A protocol thread that ends runs the messages, and tells users, that a panic has left.
+    #[test]
+    fn a_protocol_thread_ends_when_nothing_is_left() {
+        for messages in [0, 1] {
+            assert_eq!(told_at_the_end(messages), messages + 1, "messages, and a user");
+        }
+    }
+
+    /// What is run and told when a thread ends to which a panic has left so many messages and a user to tell.
+    fn told_at_the_end(messages: usize) -> usize {
+        let hub = hub(true);
+        let (thread, ran) = (owned(&hub), Arc::new(Counts::default()));
+        let address = std::net::IpAddr::from([10, 0, 0, 1]);
+        let tuple = wire::FourTuple { local_addr: address, remote_addr: address, local_port: 1, remote_port: 2 };
+        let socket = TcpSocket::<Real>::new(Flow { tuple, hash: 0 });
+        socket.ready.watch(ran.clone());
+        for _ in 0..messages {
+            let counts = ran.clone();
+            assert!(thread.mailbox.send(message(move || counts.count()), false).is_ok(), "a list has room");
+        }
+        let left = thread.owned.with(|owned| {
+            owned.upcalls.keep(std::iter::once((Risen::Connection(socket.clone()), Readiness::READABLE)));
+            thread.mailbox.take(&mut owned.batch, ROUND);
+        });
+        assert!(left.is_ok());
+        thread.stop();
+        thread.serve(&hub);
+        ran.times()
     }
 }
