@@ -42,7 +42,9 @@ use std::sync::Arc;
 
 use dev::BitSet;
 use observe::Time;
-use sync::{Atomic, Lock, LockClass, Ordering, Parker, Platform, ThreadClass, ThreadOwned, Writers, model_is_over};
+use sync::{
+    Atomic, Lock, LockClass, LockKind, Ordering, Parker, Platform, ThreadClass, ThreadOwned, Writers, model_is_over,
+};
 
 use super::RunningArchitecture;
 use super::cells::{Cells, Exclusion, Hub};
@@ -148,14 +150,8 @@ pub fn new<P: Platform>(
     contents: Box<Contents<P>>,
 ) -> Arc<dyn RunningArchitecture<P>> {
     let (slab, rings) = (contents.slab.clone(), poll.then(|| PolledRings::new(shared, cpus.max(1))));
-    Arc::new(Cells::new(shared, cpus, own_threads, contents, |_| Squeue {
-        mode,
-        queue: Lock::new(shared.lock_kind, LockClass::Squeue, EventQueue::new()),
-        cell: ThreadOwned::new(Cell::new(shared, &slab, Writers::Many)),
-        worker: Parker::new(),
-        deadline: P::AtomicU64::new(u64::MAX),
-        stop: P::AtomicBool::new(false),
-        rings: rings.clone(),
+    Arc::new(Cells::new(shared, cpus, own_threads, contents, |_| {
+        Squeue::new(mode, shared.lock_kind, Cell::new(shared, &slab, Writers::Many), rings.clone())
     }))
 }
 
@@ -174,6 +170,20 @@ impl<P: Platform> Drop for FlagGuard<'_, P> {
 }
 
 impl<P: Platform> Squeue<P> {
+    /// A free shard with a lock of this kind. Inline, so that `cell`, some kilobytes, is not copied once more on the stack.
+    #[inline(always)]
+    fn new(mode: Mode, kind: LockKind, cell: Cell<P>, rings: Option<Arc<PolledRings<P>>>) -> Self {
+        Squeue {
+            mode,
+            queue: Lock::new(kind, LockClass::Squeue, EventQueue::new()),
+            cell: ThreadOwned::new(cell),
+            worker: Parker::new(),
+            deadline: P::AtomicU64::new(u64::MAX),
+            stop: P::AtomicBool::new(false),
+            rings,
+        }
+    }
+
     /// The calling thread takes the flag, if it is free. The caller has the queue's lock.
     #[inline]
     fn take_flag(&self) -> bool {
@@ -330,3 +340,6 @@ impl<P: Platform> Exclusion<P> for Squeue<P> {
         self.stop.store(false, Ordering::Release);
     }
 }
+
+#[cfg(test)]
+mod tests;

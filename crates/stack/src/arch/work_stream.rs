@@ -226,4 +226,19 @@ mod tests {
         assert_eq!(stream.withdraw(), [2, 3, 4]);
         assert!(stream.is_idle());
     }
+
+    /// "Two threads process packets of one stream": the first is done, and what it had is dropped while another one processes.
+    #[test]
+    fn a_thread_that_is_done_leaves_the_stream_to_the_next() {
+        let stream = stream();
+        assert_eq!(stream.leave(1), Ok(true));
+        let mut done = stream.turn().expect("a packet waits");
+        done.taken.clear();
+        assert!(!done.more());
+        let next = stream.dispatch().expect("the stream is free");
+        drop(done);
+        assert!(stream.dispatch().is_none(), "the next thread processes its packet");
+        drop(next);
+        assert!(stream.is_idle());
+    }
 }

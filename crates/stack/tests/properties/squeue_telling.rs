@@ -4,6 +4,7 @@
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 
+use every_arch::every_arch;
 use stack::Architecture;
 use stack::socket::Readiness;
 use stack::socket::readiness::Watch;
@@ -111,5 +112,26 @@ fn what_is_owed_while_another_thread_tells_is_told_by_the_worker() {
         go_on.send(()).expect("the user waits");
         other_is_told.recv_timeout(HANG).expect("the worker tells the other user");
         writer.join();
+    }
+}
+
+/// A stack that tells a user something is at work, though no event waits and no thread has a flag: it is not switched meanwhile.
+#[every_arch(only(squeue_fill, squeue_nodrain, squeue_process, squeue_process_poll))]
+fn a_stack_that_tells_a_user_does_not_rest(arch: Architecture) {
+    for ends in Ends::BOTH_FAMILIES {
+        let (mut bench, [busy, mut told_of, _], opens) = of_one_shard(&arch.to_string(), ends);
+        let ((told, is_told), (go_on, may_go_on)) = (mpsc::channel(), mpsc::channel());
+        Tells::watch(&told_of, told, Some(may_go_on));
+        let writer = bench.stop_in_a_write("writer", &busy);
+        let end = fin(&mut told_of);
+        bench.put(&end);
+        bench.driver.poll();
+        drop(opens);
+        is_told.recv_timeout(HANG).expect("the segment is run by the writer or the worker, which tells its user");
+        assert!(!bench.stack.is_quiescent(), "it tells a user");
+        go_on.send(()).expect("the user waits");
+        writer.join();
+        bench.settle();
+        assert!(bench.stack.is_quiescent());
     }
 }
