@@ -13,7 +13,8 @@ use stack::call::{Call, Reply};
 use stack::socket::channel::Channel;
 use stack::socket::{Readiness, TcpSocket};
 use sync::profile::{ProfileTable, ThreadCounters};
-use sync::{LockKind, Platform, Real, ThreadClass};
+use sync::walk::{WalkStep, record};
+use sync::{LockKind, Platform, Real, Step, ThreadClass};
 use tcp::{Chunks, Received};
 use testbed::frames::{Ends, ISS, Segment, neighbour_solicitation, tcp_of};
 use testbed::node::{Node, NodeConfig};
@@ -25,14 +26,16 @@ const BUFFER: u32 = 16 << 10;
 
 static PROFILE: ProfileTable<Awake> = ProfileTable::new();
 static FUTEX_CALLS: AtomicU64 = AtomicU64::new(0);
+static EVENTS: AtomicU64 = AtomicU64::new(0);
 
 /// The real machine under a load that never ends: a thread that waits for another takes turns until it is answered. It
-/// counts messages, wake-ups, and the calls that would enter the kernel.
+/// counts messages, wake-ups, the calls that would enter the kernel, and the events of TCP.
 #[derive(Clone, Copy, Debug, Default)]
 struct Awake;
 
 impl Platform for Awake {
     const TURNS_BEFORE_SLEEP: u32 = u32::MAX;
+    const CHARGED: bool = true;
     type Cell<T> = <Real as Platform>::Cell<T>;
     sync::forward_platform!(Real: atomics doorbell spawn join spin now random thread fences held);
 
@@ -43,6 +46,11 @@ impl Platform for Awake {
     fn futex_wake(atom: &Self::AtomicU32, n: u32) {
         FUTEX_CALLS.fetch_add(1, Ordering::Relaxed);
         Real::futex_wake(atom, n);
+    }
+    fn work(step: Step, n: usize) {
+        if step == Step::Event {
+            EVENTS.fetch_add(n as u64, Ordering::Relaxed);
+        }
     }
     fn lock_counters() -> Option<&'static ThreadCounters> {
         Some(PROFILE.slot(Awake::thread_index()))
@@ -62,13 +70,17 @@ struct User<P: Platform> {
 
 impl<P: Platform> User<P> {
     fn new(arch: Architecture, ends: Ends) -> User<P> {
+        User::with_buffers(BUFFER, arch, ends)
+    }
+
+    fn with_buffers(bytes: u32, arch: Architecture, ends: Ends) -> User<P> {
         // A lock of this kind never sleeps, so that only the hand-off can.
         let lock_kind = Some(LockKind::Ttas);
         let mut config = NodeConfig { cpus: 2, own_threads: true, lock_kind, ..NodeConfig::new(arch) };
-        config.tcp.send_buffer.initial = BUFFER;
-        config.tcp.send_buffer.max = BUFFER;
-        config.tcp.receive_buffer.initial = BUFFER;
-        config.tcp.receive_buffer.max = BUFFER;
+        config.tcp.send_buffer.initial = bytes;
+        config.tcp.send_buffer.max = bytes;
+        config.tcp.receive_buffer.initial = bytes;
+        config.tcp.receive_buffer.max = bytes;
         let mut node = Node::<P>::with_known_peer(config);
         node.exchange(&neighbour_solicitation());
         let listener = node.listen(PORT, 4);
@@ -228,6 +240,66 @@ fn a_sender_without_credit_becomes_writable_when_data_is_acknowledged(arch: Arch
         }
         assert!(stalls > 1, "the buffer was full {stalls} times");
         assert_eq!(arrived, stream);
+    }
+}
+
+/// Whether the thread has waited for an answer.
+fn waits(walk: &[WalkStep]) -> bool {
+    walk.iter().any(|step| matches!(step, WalkStep::Note { text, .. } if text.starts_with("the caller waits")))
+}
+
+/// The grant is a count of bytes that grows with what was appended: a user never waits for the owner while the connection has room,
+/// however much it has sent before.
+#[every_arch(only(connp_t, connp_t_spsc))]
+fn a_user_whose_data_is_acknowledged_never_waits_for_the_owner(arch: Architecture) {
+    const PIECE: usize = 1000;
+    for ends in Ends::BOTH_FAMILIES {
+        let mut user = User::<Real>::new(arch, ends);
+        for _ in 0..3 * BUFFER as usize / PIECE {
+            let (sent, walk) = record(|| user.send(&[7; PIECE]));
+            assert_eq!((sent, waits(&walk)), (Some(Ok(PIECE)), false));
+            let sent = user.node.settle();
+            user.heard(&sent);
+            user.peer(TcpFlags::ACK, b"");
+        }
+        let call = || user.node.call(&user.socket, Call::Receive(tcp::Receive { max: 1 }));
+        assert!(waits(&record(call).1), "who calls waits");
+    }
+}
+
+/// The events of TCP for an acknowledgement that acknowledges nothing.
+fn events_of_an_acknowledgement(user: &mut User<Awake>) -> u64 {
+    let before = EVENTS.load(Ordering::Relaxed);
+    user.peer(TcpFlags::ACK, b"");
+    EVENTS.load(Ordering::Relaxed) - before
+}
+
+/// While the window is small, the connection learns what its user has read, though all data is in the ring: the window opens. Once
+/// all is read there is nothing to learn, and an acknowledgement costs as many events as before.
+#[every_arch(only(connp_t, connp_t_spsc))]
+fn a_user_that_reads_the_ring_opens_a_small_window(arch: Architecture) {
+    const ROOM: u32 = 4096;
+    for ends in Ends::BOTH_FAMILIES {
+        let (window, [before, after]) = Awake::spawn_and_count(move || {
+            let mut user = User::<Awake>::with_buffers(ROOM, arch, ends);
+            let before = events_of_an_acknowledgement(&mut user);
+            // Fills the ring, and leaves nothing in the connection.
+            (0..4).for_each(|_| _ = user.peer(TcpFlags::PSH, &[b'q'; 1000]));
+            let mut window = None;
+            for _ in 0..4 {
+                assert_eq!(user.receive(1000), Ok((vec![b'q'; 1000], false)));
+                let sent = user.node.settle();
+                window = sent
+                    .iter()
+                    .filter_map(|frame| tcp_of(frame))
+                    .map(|(header, _)| header.window)
+                    .next_back()
+                    .or(window);
+            }
+            (window, [before, events_of_an_acknowledgement(&mut user)])
+        });
+        assert!(window.is_some_and(|window| u32::from(window) > ROOM / 2), "{window:?}");
+        assert_eq!(before, after);
     }
 }
 

@@ -7,21 +7,26 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, LazyLock, mpsc};
 use std::time::Duration;
 
+use dev::Device;
+use dev::mem::{self, MemConfig};
 use every_arch::every_arch;
 use observe::CounterSnapshot;
 use pktbuf::PktBuf;
 use stack::call::{Call, Reply};
 use stack::socket::{Readiness, UdpShared};
 use stack::stack::SwitchRefused;
-use stack::{Architecture, StackStats};
+use stack::{Addressing, Architecture, Clock, Driver, InterfaceConfig, Stack, StackConfig, StackStats, VirtualClock};
 use sync::slab::Key;
 use sync::{LockKind, Real};
 use testbed::frames::{self, Datagram, Ends, ISS, Icmp, Segment, tcp_of};
 use testbed::limit::HANG;
-use testbed::node::{Node, NodeConfig, received, send};
+use testbed::node::{Node, NodeConfig, START, received, send};
+use testbed::panicking::{self, PanickingDevice};
 use testbed::subject::{Outcome, Step, Subject, differ};
 use wire::tcp::TcpFlags;
 
@@ -395,6 +400,45 @@ fn the_account_of_memory_does_not_grow_with_switches(arch: Architecture) {
         let accounts = node.stack.shared().control().accounts();
         assert_eq!(*first.get_or_insert(accounts), accounts, "after {} rounds", round + 1);
     }
+}
+
+/// A receive thread panics when it has left a segment in the queue of a cell. The next architecture runs it.
+#[every_arch(only(connp_t, connp_t_spsc, squeue_fill))]
+fn what_a_panic_has_left_is_run_under_the_next_architecture(arch: Architecture) {
+    panicking::mute();
+    let [(near, mut far), (other, _other_far)] = [(); 2].map(|()| mem::pair::<Real>(MemConfig::default()));
+    let (other, panics) = PanickingDevice::new(other);
+    let interface = |(n, device): (u8, Box<dyn Device>)| InterfaceConfig {
+        device,
+        addresses: vec![(IpAddr::from([10, 0, n, 1]), 24)],
+        gateways: vec![],
+        addressing: Addressing::default(),
+    };
+    let clock = Clock::Virtual(VirtualClock::new(START));
+    let config = StackConfig { seed: Some(SEED), own_threads: false, clock, ..StackConfig::new(arch) };
+    let devices: [Box<dyn Device>; 2] = [Box::new(near), Box::new(other)];
+    let (stack, mut drivers) =
+        Stack::build(config, (0..).zip(devices).map(interface).collect()).expect("the stack builds");
+    let [driver] = &mut drivers[..] else { panic!("one driver for both") };
+    let mut far = far.take_queues().pop().expect("a queue pair");
+    let mut exchange = |driver: &mut Driver<Real>, frame: Option<Vec<u8>>| {
+        if let Some(frame) = frame {
+            let buffer = PktBuf::from_slice(&frame).expect("a packet buffer");
+            assert!(far.tx.transmit(buffer).is_ok(), "there is room");
+            far.tx.flush();
+        }
+        let polled = catch_unwind(AssertUnwindSafe(|| driver.poll()));
+        let mut sent = Vec::new();
+        while far.rx.receive(&mut sent, 64) > 0 {}
+        (polled.ok(), sent.iter().filter_map(|frame| tcp_of(frame)).map(|(header, _)| header.flags).collect::<Vec<_>>())
+    };
+    exchange(driver, Some(frames::arp_request()));
+    let _listener =
+        stack.listen("[::]:80".parse().expect("an address"), 8, Default::default()).expect("the port is free");
+    panics.always.store(1, Relaxed);
+    assert_eq!(exchange(driver, Some(Segment::syn(2000, PORT).frame())), (None, vec![]), "the segment waits");
+    stack.switch(Architecture::named("giant")).expect("no other thread is in the stack");
+    assert_eq!(exchange(driver, None), (Some(0), vec![TcpFlags::SYN | TcpFlags::ACK]));
 }
 
 /// The polling thread, which owns the one cell of the reference architecture, has not rested.

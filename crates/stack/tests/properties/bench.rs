@@ -159,6 +159,11 @@ impl Bench {
         Bench::new(ends, NodeConfig { own_threads: true, ..NodeConfig::new(arch) })
     }
 
+    /// As [`Bench::with_threads`], with a device that holds so many frames.
+    pub fn with_room_for(ring_frames: usize, arch: Architecture, ends: Ends) -> Bench {
+        Bench::new(ends, NodeConfig { own_threads: true, ring_frames, ..NodeConfig::new(arch) })
+    }
+
     /// As [`Bench::with_threads`]; the stack contains panics.
     pub fn that_contains_panics(arch: Architecture, ends: Ends) -> Bench {
         Bench::new(ends, NodeConfig { own_threads: true, contain: true, ..NodeConfig::new(arch) })

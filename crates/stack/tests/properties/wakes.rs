@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use every_arch::every_arch;
-use stack::call::Call;
+use observe::Counter;
+use stack::call::{Call, Reply};
 use stack::socket::readiness::Watch;
 use stack::socket::{PollSet, Readiness};
 use stack::{Architecture, Stack};
@@ -135,5 +136,27 @@ fn a_call_from_a_watch_performs_its_effects(arch: Architecture) {
         drop(state);
         drop(bench.scene.until(|state| state.done.contains("sleeper")));
         sleeps.join();
+    }
+}
+
+/// Segments wait for room in a full device. When there is some, the receive thread brings their connections the news, and wakes the
+/// threads that send: these sleep, and no later event would wake them.
+#[every_arch]
+fn room_in_a_device_wakes_the_threads_that_wait_for_it(arch: Architecture) {
+    const ROOM: usize = 4;
+    const CONNECTIONS: usize = 8;
+    for ends in Ends::BOTH_FAMILIES {
+        let mut bench = Bench::with_room_for(ROOM, arch, ends);
+        let connections: Vec<_> = (0..CONNECTIONS).map(|n| bench.connect(2000 + 10 * n as u16)).collect();
+        for connection in &connections {
+            assert!(matches!(bench.call(connection, send(b"text")), Reply::Sent(Ok(_))));
+        }
+        drop(bench.scene.until(State::own_threads_sleep));
+        let (first, before) = (bench.collect(), bench.driver.counters().get(Counter::RoomTurns));
+        assert!((1..=ROOM).contains(&first), "the device was full");
+        bench.driver.poll();
+        let rest = bench.settle();
+        assert_eq!(rest.len(), CONNECTIONS - first, "all segments leave");
+        assert!(bench.driver.counters().get(Counter::RoomTurns) > before, "they had to wait");
     }
 }
