@@ -264,7 +264,7 @@ impl<P: Platform, D: Domain<P>> PolledCell<P, D> {
     /// the cell sees the mail.
     fn bind_for_mail(&self, hub: &Hub<P>) -> bool {
         let bound = self.mailbox.has_message() && self.cell.owner().is_none() && self.cell.bind_here().is_ok();
-        if bound && D::SHARED {
+        if bound {
             // A message may wake a user's code on this thread, which calls and waits for the owner of another cell.
             owned_cells::own(&hub.cells);
         }
@@ -344,7 +344,7 @@ impl<P: Platform, D: Domain<P>> PolledCell<P, D> {
         if !D::SHARED || self.domain.deadline() > now.as_nanos() {
             return false;
         }
-        let ran = self.mailbox.pending() != 0 && self.run_mail(hub);
+        let ran = self.run_mail(hub);
         self.run_timers(hub, now);
         ran
     }
@@ -514,7 +514,7 @@ impl<P: Platform, D: Domain<P>> Exclusion<P> for PolledCell<P, D> {
             return if stays && self.mailbox.pending() == 0 { self.next_timer() } else { 0 };
         }
         // A thread that shall own the cell does not sleep before it does.
-        let is_free = !D::WHOLE && self.owner.load(Ordering::Relaxed) == NO_THREAD && self.domain.is_polled_here();
+        let is_free = self.owner.load(Ordering::Relaxed) == NO_THREAD && self.domain.is_polled_here();
         let free = || self.cell.owner().is_none();
         if is_free && free() { 0 } else { self.timer_without_me() }
     }
