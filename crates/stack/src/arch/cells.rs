@@ -746,3 +746,6 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
         self.threads.join();
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests;

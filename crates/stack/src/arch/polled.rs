@@ -568,3 +568,6 @@ impl<P: Platform, D: Domain<P>> Exclusion<P> for PolledCell<P, D> {
         }
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests;

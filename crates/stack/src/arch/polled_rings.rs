@@ -126,3 +126,33 @@ impl<P: Platform> PolledRing<P> {
         self.cells.iter().enumerate().filter(|(_, polled)| polled.load(Ordering::Relaxed)).map(|(cell, _)| cell)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arch::cells::tests::shared;
+
+    /// "A turn is one batch, whether the cell has been taken meanwhile or not", and a ring that is shut waits for it, even if no cell is
+    /// in use any more: the thread that has given up the cell gives it.
+    #[test]
+    fn a_ring_that_is_shut_waits_for_its_turn() {
+        let rings = PolledRings::new(&shared(1), 1);
+        assert!(rings.opens(0, |_| panic!("it is polled for no cell")));
+        rings.poll_for(0, 0);
+        let in_use = |cell: usize| {
+            assert_eq!(cell, 0);
+            rings.shut(0);
+            true
+        };
+        assert!(!rings.is_shut(0));
+        assert!(!rings.opens(0, in_use));
+        assert!(rings.is_shut(0));
+        assert!(!rings.opens(0, |_| false), "its turn has not come");
+        let mut waiting = BitSet::default();
+        waiting.insert(0);
+        rings.give_turns(waiting);
+        assert!(!rings.is_shut(0));
+        assert!(rings.opens(0, |_| panic!("it has a turn")));
+        assert!(!rings.opens(0, in_use), "a turn is one batch");
+    }
+}
