@@ -312,6 +312,28 @@ fn what_a_core_opens_comes_home(arch: Architecture) {
     });
 }
 
+/// Also where its device brings it the flows of all cells: it opens those that belong to its own.
+#[every_arch(only(shared_nothing, connp_t_lwkt))]
+fn a_core_opens_no_connection_of_another_cores_cell(arch: Architecture) {
+    testbed::limit::within(move || {
+        on_cores(arch, (2, 1), |core| {
+            if core.index == 1 {
+                return;
+            }
+            core.alone(|core, _| {
+                for ends in Ends::BOTH_FAMILIES {
+                    let remote = SocketAddr::new(ends.src, 81);
+                    for _ in 0..OPENS {
+                        let (opened, spent) = spent(|| core.stack.connect(None, remote, &Default::default()));
+                        let socket = opened.expect("a port is free");
+                        assert_eq!((socket.target().index(CORES), spent.handoffs), (core.index, 0));
+                    }
+                }
+            });
+        });
+    });
+}
+
 /// Seastar: a segment that reaches the wrong core goes to the right one as a message, and that one answers it. Here each
 /// core polls a device, so that half of the flows of a device are the other core's.
 #[every_arch(only(shared_nothing, connp_t_lwkt))]
