@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 use dev::segment::{NoBuffer, Splitter};
-use dev::{Capabilities, Framing, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake};
+use dev::{Capabilities, Framing, NotTransmitted, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake};
 use observe::{Counters, DropReason};
-use pktbuf::{Checksum, PktBuf};
+use pktbuf::{Checksum, Meta, PktBuf, SharedBuf};
 
 use crate::{sys, vnet};
 
@@ -284,6 +284,34 @@ impl TapTx {
         self.fd.as_fd()
     }
 
+    /// Whether the kernel completes checksums and segments super-segments.
+    fn leaves_work(&self) -> bool {
+        self.offloads && self.header_len != 0
+    }
+
+    /// Whether a frame is not too long; one that is, is dropped and counted.
+    fn admits(&self, frame: &[u8], meta: &Meta) -> bool {
+        let tagged = self.framing == Framing::Ethernet && frame.get(12..14) == Some(&[0x81, 0x00]);
+        let link_header = if tagged { self.framing.longest_header() } else { self.framing.header_len() };
+        let longest = if meta.segment_size != 0 && self.segments { 65_535 } else { self.mtu } + link_header;
+        let fits = frame.len() <= longest;
+        if !fits {
+            self.link.counters.count_drop(DropReason::FrameTooLong);
+        }
+        fits
+    }
+
+    /// Writes a frame behind its header; false if the kernel has no room for it now.
+    fn write(&mut self, header: &[u8; vnet::LEN], frame: &[u8]) -> bool {
+        match sys::write_frame(self.fd(), &header[..self.header_len], frame) {
+            Ok(_) => {
+                self.blocked = false;
+                true
+            }
+            Err(error) => !self.refused(&error),
+        }
+    }
+
     /// Handles the kernel's refusal of a frame; true if the frame can be offered again.
     fn refused(&mut self, error: &io::Error) -> bool {
         let reason = match error.raw_os_error() {
@@ -314,25 +342,25 @@ impl TxQueue for TapTx {
     }
 
     fn transmit(&mut self, mut frame: PktBuf) -> Result<(), PktBuf> {
-        let is_super = frame.meta().segment_size != 0;
-        let tagged = self.framing == Framing::Ethernet && frame.get(12..14) == Some(&[0x81, 0x00]);
-        let link_header = if tagged { self.framing.longest_header() } else { self.framing.header_len() };
-        let longest = if is_super && self.segments { 65_535 } else { self.mtu } + link_header;
-        if frame.len() > longest {
-            self.link.counters.count_drop(DropReason::FrameTooLong);
+        if !self.admits(&frame, frame.meta()) {
             return Ok(());
         }
-        let Some(header) = vnet::encode(self.framing, &mut frame, self.offloads && self.header_len != 0) else {
+        let Some(header) = vnet::encode(self.framing, &mut frame, self.leaves_work()) else {
             self.link.counters.count_drop(DropReason::SegmentationFailed);
             return Ok(());
         };
-        match sys::write_frame(self.fd(), &header[..self.header_len], &frame) {
-            Ok(_) => {
-                self.blocked = false;
-                Ok(())
-            }
-            Err(error) if self.refused(&error) => Err(frame),
-            Err(_) => Ok(()),
+        if self.write(&header, &frame) { Ok(()) } else { Err(frame) }
+    }
+
+    /// The kernel reads the bytes from the buffer that the holders share, unless they have to be changed first.
+    fn transmit_shared(&mut self, frame: SharedBuf) -> Result<(), NotTransmitted> {
+        let Some(header) = vnet::describe(self.framing, &frame, frame.meta(), self.leaves_work()) else {
+            return dev::transmit_own(self, frame);
+        };
+        if !self.admits(&frame, frame.meta()) || self.write(&header, &frame) {
+            Ok(())
+        } else {
+            Err(NotTransmitted::NoRoom(frame))
         }
     }
 

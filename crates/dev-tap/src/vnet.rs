@@ -7,7 +7,7 @@
 
 use dev::Framing;
 use dev::layout::{self, Layout, TCP};
-use pktbuf::{Checksum, PktBuf};
+use pktbuf::{Checksum, Meta, PktBuf};
 use wire::checksum;
 
 /// Length of the header in bytes.
@@ -50,17 +50,32 @@ pub fn decode(header: &[u8; LEN]) -> Option<ReceiveOffload> {
     Some(ReceiveOffload { checksum, segment_size, datagrams })
 }
 
+/// The header for a frame to be transmitted that is sent as it is. `None`: it has to be [prepared](encode).
+#[inline]
+pub fn describe(framing: Framing, frame: &[u8], meta: &Meta, offloads: bool) -> Option<[u8; LEN]> {
+    let mut header = [0; LEN];
+    match (meta.checksum, meta.segment_size) {
+        // The common frame without offload work is not parsed.
+        (Checksum::None | Checksum::Verified, 0) => {}
+        (Checksum::Partial { start, offset }, 0) if offloads => {
+            let layout = Layout::framed(framing, frame);
+            leave_checksum_at(&mut header, layout, start, offset);
+        }
+        _ => return None,
+    }
+    Some(header)
+}
+
 /// Writes the header for a frame to be transmitted, from its meta data. With `offloads` the kernel completes partial
 /// checksums and segments super-segments; without, the checksum is completed here. `None`: the frame is a super-segment
 /// that cannot be described.
 pub fn encode(framing: Framing, frame: &mut PktBuf, offloads: bool) -> Option<[u8; LEN]> {
+    if let Some(header) = describe(framing, frame, frame.meta(), offloads) {
+        return Some(header);
+    }
     let mut header = [0; LEN];
     let segment_size = usize::from(frame.meta().segment_size);
-    let layout = match (frame.meta().checksum, segment_size) {
-        // The common frame without offload work is not parsed.
-        (Checksum::None | Checksum::Verified, 0) => return Some(header),
-        _ => Layout::framed(framing, frame),
-    };
+    let layout = Layout::framed(framing, frame);
     let is_super = layout.is_some_and(|layout| segment_size != 0 && layout.end - layout.data > segment_size);
     if !offloads {
         layout::complete_checksum_framed(framing, frame);
@@ -76,14 +91,19 @@ pub fn encode(framing: Framing, frame: &mut PktBuf, offloads: bool) -> Option<[u
         }
         leave_checksum(&mut header, layout.l4, layout.checksum_field());
     } else if let Checksum::Partial { start, offset } = frame.meta().checksum {
-        let start = usize::from(start);
-        let (start, field) = match layout {
-            Some(layout) => (layout.l4, layout.checksum_field()),
-            None => (start, start + usize::from(offset)),
-        };
-        leave_checksum(&mut header, start, field);
+        leave_checksum_at(&mut header, layout, start, offset);
     }
     Some(header)
+}
+
+/// The checksum of a frame that is not a super-segment. Meta data describe it where the protocol is unknown.
+fn leave_checksum_at(header: &mut [u8; LEN], layout: Option<Layout>, start: u16, offset: u16) {
+    let start = usize::from(start);
+    let (start, field) = match layout {
+        Some(layout) => (layout.l4, layout.checksum_field()),
+        None => (start, start + usize::from(offset)),
+    };
+    leave_checksum(header, start, field);
 }
 
 fn leave_checksum(header: &mut [u8; LEN], start: usize, field: usize) {

@@ -149,6 +149,32 @@ fn datagrams_cross_in_both_directions_with_every_kind_of_offload() {
     });
 }
 
+/// The kernel reads the bytes where all holders do. Only a checksum that has to be completed here takes a copy.
+#[test]
+fn a_frame_that_others_hold_is_written_without_a_copy() {
+    in_namespace(|| {
+        for (offloads, copies) in [(Offloads::Checksum, 0), (Offloads::None, 1)] {
+            let mut tap = open(TapOptions { offloads, ..TapOptions::default() });
+            let (host, ours) = (tap.host_mac(), tap.capabilities().mac);
+            let mut queues = tap.take_queues();
+            let socket = UdpSocket::bind((KERNEL, 0)).expect("a socket");
+            socket.set_read_timeout(Some(HANG)).expect("a timeout");
+            let port = socket.local_addr().expect("bound").port();
+            let held = udp_frame(host, ours, port, b"held by others").share();
+            let bytes = held.to_vec();
+            pktbuf::refuse(copies, u64::MAX);
+            let sent = queues[0].tx.transmit_shared(held.clone());
+            let refused = u64::MAX - pktbuf::refusals_left();
+            pktbuf::refuse(0, 0);
+            assert!(sent.is_ok() && refused == 0, "{offloads:?}: {sent:?}");
+            assert!(held.is_unique() && *held == *bytes, "{offloads:?}");
+            let mut buffer = [0; 100];
+            let len = socket.recv(&mut buffer).expect("the kernel took the frame, so its checksum is right");
+            assert_eq!(&buffer[..len], b"held by others");
+        }
+    });
+}
+
 #[test]
 fn an_echo_request_of_the_kernel_is_seen_as_a_frame() {
     in_namespace(|| {

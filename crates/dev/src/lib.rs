@@ -10,7 +10,9 @@
 //!
 //! A device has N *queue pairs*. A queue belongs to one thread at a time (`&mut self`), so that no queue needs a lock;
 //! a stack that lets several threads use one queue puts its own lock around it. Frames move by ownership: a
-//! [`PktBuf`] given to [`TxQueue::transmit`] is gone, one taken from [`RxQueue::receive`] is the receiver's.
+//! [`PktBuf`] given to [`TxQueue::transmit`] is gone, one taken from [`RxQueue::receive`] is the receiver's. A frame that
+//! leaves by several ports is given to each as one of several holders ([`TxQueue::transmit_shared`]); a device that only
+//! reads it makes no copy.
 //!
 //! # What a frame carries
 //!
@@ -38,7 +40,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use observe::{Counters, Time};
-use pktbuf::{PktBuf, RegionId};
+use pktbuf::{PktBuf, RegionId, SharedBuf};
 use wire::ethernet::MacAddr;
 
 mod bit_set;
@@ -182,6 +184,16 @@ pub trait TxQueue: Send {
     /// A sleeping receiver may not be woken for the frame before [`flush`](TxQueue::flush).
     fn transmit(&mut self, frame: PktBuf) -> Result<(), PktBuf>;
 
+    /// As [`transmit`](TxQueue::transmit), for a frame that others may hold, too: one that a bridge floods. The frame is not
+    /// written. A device that only reads the bytes of a frame sends these; by default, and in devices that write the frame or
+    /// pass it on by ownership, it is [`transmit_own`].
+    ///
+    /// # Errors
+    /// See [`NotTransmitted`].
+    fn transmit_shared(&mut self, frame: SharedBuf) -> Result<(), NotTransmitted> {
+        transmit_own(self, frame)
+    }
+
     /// Gives frames to the device, in order, until it has no room or none is left: frames that stay in `frames` were
     /// refused and may be offered again. Equivalent to [`transmit`](TxQueue::transmit) for each; a queue with a cost
     /// per call (a lock, a clock, a system call) pays it once here.
@@ -217,6 +229,25 @@ pub trait TxQueue: Send {
     /// Moves into `dirty` the receivers of the frames transmitted since the last call or flush: the caller must pass
     /// them to the [`notifier`](TxQueue::notifier). Does nothing if there is none.
     fn take_dirty(&mut self, _dirty: &mut BitSet) {}
+}
+
+/// Why a queue has not accepted a frame that others may hold, too; see [`TxQueue::transmit_shared`].
+#[derive(Debug)]
+pub enum NotTransmitted {
+    /// There is no room now. The frame is returned, perhaps in a buffer of its own; try again later.
+    NoRoom(SharedBuf),
+    /// The device needs the frame in a buffer of its own, and there is none. This holder has been dropped, and the caller
+    /// counts the frame.
+    NoBuffer,
+}
+
+/// Gives a frame to a queue in a buffer of its own: the frame itself if nobody else holds it now, or else a copy.
+///
+/// # Errors
+/// See [`NotTransmitted`].
+pub fn transmit_own<Q: TxQueue + ?Sized>(queue: &mut Q, frame: SharedBuf) -> Result<(), NotTransmitted> {
+    let own = frame.into_unique().ok_or(NotTransmitted::NoBuffer)?;
+    queue.transmit(own).map_err(|back| NotTransmitted::NoRoom(back.share()))
 }
 
 /// Wakes receivers that sleep; see [`TxQueue::notifier`]. Any thread.

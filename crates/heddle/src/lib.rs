@@ -314,7 +314,10 @@ pub mod status {
 #[allow(clippy::test_attr_in_doctest, reason = "the example is a whole file, which has a test; `main` runs here")]
 pub mod device {
     pub use dev::conformance;
-    pub use dev::{BitSet, Capabilities, Device, Framing, Notify, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake};
+    pub use dev::{
+        BitSet, Capabilities, Device, Framing, NotTransmitted, Notify, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake,
+        transmit_own,
+    };
     pub use observe::{Counters, DropReason, Time};
     pub use pktbuf::{Checksum, Meta, PktBuf, RegionId, SharedBuf};
     pub use wire::ethernet::MacAddr;

@@ -22,6 +22,7 @@ use pktbuf::PktBuf;
 use sync::Platform;
 
 use crate::charge;
+use crate::flood::{self, EgressFrame};
 use crate::interrupt::{InterruptController, InterruptKind, InterruptReport};
 use crate::port::{self, BridgePort, Opening, PortReport};
 use crate::port_error::PortError;
@@ -327,18 +328,10 @@ impl<P: Platform> Generic<P> {
         }
     }
 
-    /// One copy for each port; the last gets the frame itself.
     fn flood(&mut self, flood: Flood, frame: PktBuf) {
         let WayOut { ports, exits, counters, busy } = &mut self.way_out;
-        let mut egress = flood.egress(self.bridge.members(), counters).peekable();
-        let mut frame = Some(frame);
-        while let Some(to) = egress.next() {
-            let copy = if egress.peek().is_some() { frame.as_ref().and_then(PktBuf::duplicate) } else { frame.take() };
-            match copy {
-                Some(copy) => transmit(ports, exits, counters, busy, to, copy),
-                None => counters.count_drop(DropReason::NoBuffer),
-            }
-        }
+        let egress = flood.egress(self.bridge.members(), counters);
+        flood::flood(frame, egress, |to, frame| transmit(ports, exits, counters, busy, to, frame));
     }
 
     fn transmit_bpdus(&mut self) {
@@ -398,18 +391,18 @@ fn transmit<P: Platform>(
     counters: &Counters,
     busy: &mut Vec<PortNumber>,
     egress: ForwardedFrame,
-    frame: PktBuf,
+    frame: impl EgressFrame,
 ) {
     let at = egress.port.index();
     let (Some(Some(port)), Some(Some(exit))) = (ports.get(at), exits.get_mut(at)) else {
         return counters.count_drop(DropReason::InterfaceDown);
     };
-    let Some(frame) = port.prepare(frame, egress.tag, counters) else { return };
-    let bytes = frame.len();
+    let Some(frame) = frame.prepare(port, egress.tag, counters) else { return };
+    let bytes = frame.bytes();
     charge::transmitted::<P>(1);
-    match exit.queue.transmit(frame) {
+    match frame.transmit(&mut *exit.queue) {
         Ok(()) => (exit.frames, exit.bytes) = (exit.frames + 1, exit.bytes + bytes),
-        Err(_) => counters.count_drop(DropReason::TxRingFull),
+        Err(reason) => counters.count_drop(reason),
     }
     if !exit.is_busy {
         exit.is_busy = true;

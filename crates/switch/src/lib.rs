@@ -9,6 +9,8 @@
 //! | `worker.rs` | [`BridgeWorker`]: one of them; its forwarding is in the next two files |
 //! | `mpsafe.rs` | the paper's MP-safe bridge: a read section for each frame, references, locks of transmit queues |
 //! | `rcu.rs` | a read section for each batch; no lock on the forwarding path |
+//! | `outgoing.rs` | the frames of a batch that wait for a port under `rcu` |
+//! | `flood.rs` | flooding, the same for all three: frames that several ports hold |
 //! | `table.rs` | [`ConcurrentFdb`]: the forwarding database of these two |
 //! | `interrupt.rs` | the vectors of a port ([`InterruptKind`], [`VectorRole`]) |
 //! | `affinity.rs` | which worker polls which receive queue ([`Relocation`]) |
@@ -28,11 +30,13 @@
 mod affinity;
 mod charge;
 mod configure;
+mod flood;
 mod generic;
 mod interrupt;
 #[cfg(all(test, any(feature = "loom", feature = "shuttle")))]
 mod models;
 mod mpsafe;
+mod outgoing;
 mod port;
 mod port_error;
 mod rcu;

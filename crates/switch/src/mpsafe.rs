@@ -12,6 +12,7 @@ use observe::{Counters, DropReason, Time};
 use pktbuf::PktBuf;
 use sync::Platform;
 
+use crate::flood::flood;
 use crate::port::{BridgePort, Transmitter};
 use crate::shared::{HouseMail, Inlet, MemberList};
 use crate::table::SectionFdb;
@@ -148,19 +149,15 @@ impl<P: Platform> Mpsafe<P> {
         self.ports.iter().flatten()
     }
 
-    /// Transmits by the referenced ports, outside the section: one copy for each port; the last gets the frame itself.
+    /// Transmits by the referenced ports, outside the section.
     fn transmit(&mut self, seat: &WorkerSeat<P>, lane: usize, frame: PktBuf) {
         let (worker, counters) = (seat.number, seat.counters());
-        let mut frame = Some(frame);
-        let last = self.egress.len().saturating_sub(1);
-        for (n, (at, tag)) in self.egress.drain(..).enumerate() {
-            let Some(port) = &self.ports[at] else { continue };
-            let copy = if n == last { frame.take() } else { frame.as_ref().and_then(PktBuf::duplicate) };
-            match copy {
-                Some(copy) => port.send(Transmitter { worker, lane }, copy, tag, counters),
-                None => counters.count_drop(DropReason::NoBuffer),
+        let Mpsafe { ports, egress } = self;
+        flood(frame, egress.drain(..), |(at, tag), frame| {
+            if let Some(port) = &ports[at] {
+                port.send(Transmitter { worker, lane }, frame, tag, counters);
+                port.release(worker);
             }
-            port.release(worker);
-        }
+        });
     }
 }

@@ -22,11 +22,13 @@ use bridge::{
 };
 use dev::{BitSet, Capabilities, Device, Notify, RxQueue, TxQueue};
 use observe::{Counters, DropReason, Time};
-use pktbuf::{Checksum, PktBuf};
+use pktbuf::{Checksum, PktBuf, SharedBuf};
 use sync::{Atomic, CachePadded, Lock, LockClass, LockKind, Ordering, Platform};
 
 use crate::charge;
+use crate::flood::{EgressFrame, FloodedFrame};
 use crate::interrupt::{InterruptController, InterruptKind, InterruptReport, PortVectors};
+use crate::outgoing::{Outgoing, OutgoingPart};
 use crate::port_error::PortError;
 use crate::tag::retag;
 
@@ -174,7 +176,13 @@ impl<P: Platform> BridgePort<P> {
     /// Whether the device need not be spared the checksum of the frame.
     #[inline(always)]
     pub(crate) fn takes_checksum_of(&self, frame: &PktBuf) -> bool {
-        self.capabilities.tx_checksum || !matches!(frame.meta().checksum, Checksum::Partial { .. })
+        self.takes_checksum(frame.meta().checksum)
+    }
+
+    /// The same, for a checksum in this state.
+    #[inline(always)]
+    pub(crate) fn takes_checksum(&self, checksum: Checksum) -> bool {
+        self.capabilities.tx_checksum || !matches!(checksum, Checksum::Partial { .. })
     }
 
     /// Prepares the frame for this port; `None`: there is no buffer for it, which is counted. Nearly always there is nothing to
@@ -202,8 +210,8 @@ impl<P: Platform> BridgePort<P> {
 
     /// Prepares a frame for this port and transmits it.
     #[inline]
-    pub(crate) fn send(&self, by: Transmitter, frame: PktBuf, tag: TagAction, counters: &Counters) {
-        if let Some(ready) = self.prepare(frame, tag, counters) {
+    pub(crate) fn send(&self, by: Transmitter, frame: impl EgressFrame, tag: TagAction, counters: &Counters) {
+        if let Some(ready) = frame.prepare(self, tag, counters) {
             self.transmit(by, ready, counters);
         }
     }
@@ -215,10 +223,10 @@ impl<P: Platform> BridgePort<P> {
     }
 
     /// Transmits a frame by the queue of a lane, or drops and counts it. The other end is notified at once.
-    pub(crate) fn transmit(&self, by: Transmitter, frame: PktBuf, counters: &Counters) {
+    pub(crate) fn transmit(&self, by: Transmitter, frame: impl EgressFrame, counters: &Counters) {
         let number = self.queue_of(by.lane);
         let side = &self.queues[number];
-        let bytes = frame.len();
+        let bytes = frame.bytes();
         charge::transmitted::<P>(1);
         let mut queue = side.queue.lock();
         // The lock may have been waited for.
@@ -230,30 +238,29 @@ impl<P: Platform> BridgePort<P> {
         let sent = match &side.notifier {
             Some(notifier) => {
                 let mut receivers = BitSet::new();
-                let sent = open.transmit_one(frame, &mut receivers).is_ok();
+                let sent = frame.transmit_noting(&mut **open, &mut receivers);
                 drop(queue);
-                if sent {
+                if sent.is_ok() {
                     notifier.notify(&receivers);
                 }
                 sent
             }
             None => {
-                let sent = open.transmit(frame).is_ok();
+                let sent = frame.transmit(&mut **open);
                 open.flush();
                 drop(queue);
                 sent
             }
         };
-        if sent {
-            self.count_sent(by.worker, number, 1, bytes);
-        } else {
-            counters.count_drop(DropReason::TxRingFull);
+        match sent {
+            Ok(()) => self.count_sent(by.worker, number, 1, bytes),
+            Err(reason) => counters.count_drop(reason),
         }
     }
 
     /// Transmits frames by the queue of a lane, all under one lock; frames for which the device has no room are dropped
     /// and counted.
-    pub(crate) fn transmit_all(&self, by: Transmitter, frames: &mut VecDeque<PktBuf>, counters: &Counters) {
+    pub(crate) fn transmit_all(&self, by: Transmitter, frames: &mut Outgoing, counters: &Counters) {
         let side = &self.queues[self.queue_of(by.lane)];
         let mut queue = side.queue.lock();
         let stopping = side.stopping.load(Ordering::Acquire);
@@ -268,13 +275,32 @@ impl<P: Platform> BridgePort<P> {
     }
 
     /// Puts frames into a transmit queue; frames for which it has no room are dropped and counted.
-    pub(crate) fn offer(
-        &self,
-        queue: &mut dyn TxQueue,
-        by: Transmitter,
-        frames: &mut VecDeque<PktBuf>,
-        counters: &Counters,
-    ) {
+    #[inline]
+    pub(crate) fn offer(&self, queue: &mut dyn TxQueue, by: Transmitter, frames: &mut Outgoing, counters: &Counters) {
+        match frames.only_own() {
+            Some(own) => self.offer_run(queue, by, own, counters),
+            None => self.offer_parts(queue, by, frames, counters),
+        }
+    }
+
+    #[inline(never)]
+    fn offer_parts(&self, queue: &mut dyn TxQueue, by: Transmitter, frames: &mut Outgoing, counters: &Counters) {
+        frames.take_parts(|part| match part {
+            OutgoingPart::Run(run) => self.offer_run(queue, by, run, counters),
+            OutgoingPart::Shared(frame) => self.offer_shared(queue, by, frame, counters),
+        });
+    }
+
+    fn offer_shared(&self, queue: &mut dyn TxQueue, by: Transmitter, frame: SharedBuf, counters: &Counters) {
+        let bytes = frame.len();
+        charge::transmitted::<P>(1);
+        match FloodedFrame::Shared(frame).transmit(queue) {
+            Ok(()) => self.count_sent(by.worker, self.queue_of(by.lane), 1, bytes),
+            Err(reason) => counters.count_drop(reason),
+        }
+    }
+
+    fn offer_run(&self, queue: &mut dyn TxQueue, by: Transmitter, frames: &mut VecDeque<PktBuf>, counters: &Counters) {
         let (offered, bytes) = (frames.len(), frames.iter().map(|frame| frame.len()).sum::<usize>());
         charge::transmitted::<P>(offered);
         queue.transmit_batch(frames);

@@ -8,7 +8,6 @@
 //!
 //! The cost is that a writer waits for whole batches, and also for a device whose transmission waits.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bridge::{Decision, Exception, Flood, ForwardedFrame, InputPort, LearnedSource, PortNumber, TagAction};
@@ -18,6 +17,8 @@ use pktbuf::PktBuf;
 use sync::Platform;
 use sync::ring::spsc::Producer;
 
+use crate::flood::{self, EgressFrame, FloodedFrame};
+use crate::outgoing::Outgoing;
 use crate::port::{BridgePort, Transmitter};
 use crate::shared::{HouseMail, Inlet, MemberList};
 use crate::table::BatchFdb;
@@ -28,7 +29,7 @@ pub(crate) struct Rcu<P: Platform> {
     posts: Producer<LearnedSource, P>,
     posted: Posted,
     /// By number of the port.
-    outgoing: Vec<VecDeque<PktBuf>>,
+    outgoing: Vec<Outgoing>,
     /// Ports with frames in `outgoing`.
     busy: Vec<usize>,
     /// Transmit queues of its own, by number of the port.
@@ -51,6 +52,23 @@ struct RcuBatch<'a, P: Platform> {
     now: Time,
     /// The housekeeper has addresses to learn.
     posts: bool,
+}
+
+/// The frame as the port of the list requires it.
+#[inline(always)]
+fn prepare<F: EgressFrame, P: Platform>(
+    list: &MemberList<P>,
+    to: ForwardedFrame,
+    frame: F,
+    counters: &Counters,
+) -> Option<F> {
+    match list.ports.get(to.port.index()).and_then(Option::as_ref) {
+        Some(port) => frame.prepare(port, to.tag, counters),
+        None => {
+            counters.count_drop(DropReason::InterfaceDown);
+            None
+        }
+    }
 }
 
 /// The port is not in the member list any more.
@@ -126,7 +144,7 @@ impl<P: Platform> Rcu<P> {
 
     /// Transmits a frame of the control plane.
     pub(crate) fn transmit_now(&mut self, seat: &mut WorkerSeat<P>, port: &Arc<BridgePort<P>>, frame: PktBuf) {
-        let _ = self.enqueue(port.number.index(), frame);
+        let _ = self.outgoing(port.number.index()).push(frame);
         let (worker, counters) = (seat.number, &seat.shared.seats[seat.number].counters);
         self.transmit_to(port, Transmitter { worker, lane: worker }, counters);
     }
@@ -254,61 +272,45 @@ impl<P: Platform> Rcu<P> {
         }
     }
 
-    /// One copy for each port; the last gets the frame itself.
     #[inline(never)]
     fn flood(&mut self, list: &MemberList<P>, flood: Flood, frame: PktBuf, counters: &Counters) {
-        let mut frame = Some(frame);
-        let mut egress = flood.egress(&list.members, counters).peekable();
-        while let Some(to) = egress.next() {
-            let copy = if egress.peek().is_some() { frame.as_ref().and_then(PktBuf::duplicate) } else { frame.take() };
-            match copy {
-                Some(copy) => self.leave_by(list, to, copy, counters),
-                None => counters.count_drop(DropReason::NoBuffer),
+        flood::flood(frame, flood.egress(&list.members, counters), |to, frame| {
+            if let Some(frame) = prepare(list, to, frame, counters) {
+                self.leave_flooded(to.port.index(), frame);
             }
-        }
+        });
     }
 
     /// The frame is sent at the end of the batch.
     #[inline(always)]
     fn leave_by(&mut self, list: &MemberList<P>, to: ForwardedFrame, frame: PktBuf, counters: &Counters) {
-        let Some(port) = list.ports.get(to.port.index()).and_then(Option::as_ref) else {
-            return counters.count_drop(DropReason::InterfaceDown);
-        };
-        let Some(frame) = port.prepare(frame, to.tag, counters) else { return };
-        self.leave_at(to.port.index(), frame);
+        if let Some(frame) = prepare(list, to, frame, counters) {
+            self.leave_at(to.port.index(), frame);
+        }
     }
 
     #[inline(always)]
     fn leave_at(&mut self, at: usize, frame: PktBuf) {
-        if self.enqueue(at, frame) == 1 {
+        if self.outgoing(at).push(frame) {
             self.busy.push(at);
         }
     }
 
-    /// Returns how many frames wait for that port now.
-    #[inline(always)]
-    fn enqueue(&mut self, at: usize, frame: PktBuf) -> usize {
-        let outgoing = self.outgoing(at);
-        outgoing.push_back(frame);
-        outgoing.len()
+    fn leave_flooded(&mut self, at: usize, frame: FloodedFrame) {
+        if self.outgoing(at).push_flooded(frame) {
+            self.busy.push(at);
+        }
     }
 
     /// All of `frames` are sent by that port at the end of the batch, where none waits yet.
     #[inline]
     fn enqueue_all(&mut self, at: usize, frames: &mut Vec<PktBuf>) {
-        let outgoing = self.outgoing(at);
-        if outgoing.is_empty() {
-            // Both keep their memory.
-            let empty = Vec::from(std::mem::take(outgoing));
-            *outgoing = VecDeque::from(std::mem::replace(frames, empty));
-        } else {
-            outgoing.extend(frames.drain(..));
-        }
+        self.outgoing(at).append(frames);
         self.busy.push(at);
     }
 
     #[inline(always)]
-    fn outgoing(&mut self, at: usize) -> &mut VecDeque<PktBuf> {
+    fn outgoing(&mut self, at: usize) -> &mut Outgoing {
         if self.outgoing.len() <= at {
             self.make_room(at);
         }
@@ -317,7 +319,7 @@ impl<P: Platform> Rcu<P> {
 
     #[cold]
     fn make_room(&mut self, at: usize) {
-        self.outgoing.resize_with(at + 1, VecDeque::new);
+        self.outgoing.resize_with(at + 1, Outgoing::default);
     }
 
     /// Transmits the frames that wait for a port; those for which the device has no room are dropped and counted.

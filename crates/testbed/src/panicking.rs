@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
-use dev::{Capabilities, Device, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake};
-use pktbuf::PktBuf;
+use dev::{Capabilities, Device, NotTransmitted, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake};
+use pktbuf::{PktBuf, SharedBuf};
 
 /// Data at which a device panics.
 pub const MARK: &[u8] = b"panic, please";
@@ -135,24 +135,36 @@ struct PanickingTx {
     plant: Arc<PanicSwitch>,
 }
 
+impl PanickingTx {
+    /// Panics if that was requested for a frame like this one.
+    fn inspect(&self, frame: &[u8]) {
+        if marked(frame) {
+            trip(&self.plant.transmit);
+        }
+        match syn_and_ack(frame) {
+            (true, true) => trip(&self.plant.syn_ack),
+            (true, false) => trip(&self.plant.syn),
+            _ => {}
+        }
+        if is_reset(frame) {
+            trip(&self.plant.reset);
+        }
+    }
+}
+
 impl TxQueue for PanickingTx {
     fn credit(&self) -> usize {
         self.inner.credit()
     }
 
     fn transmit(&mut self, frame: PktBuf) -> Result<(), PktBuf> {
-        if marked(&frame) {
-            trip(&self.plant.transmit);
-        }
-        match syn_and_ack(&frame) {
-            (true, true) => trip(&self.plant.syn_ack),
-            (true, false) => trip(&self.plant.syn),
-            _ => {}
-        }
-        if is_reset(&frame) {
-            trip(&self.plant.reset);
-        }
+        self.inspect(&frame);
         self.inner.transmit(frame)
+    }
+
+    fn transmit_shared(&mut self, frame: SharedBuf) -> Result<(), NotTransmitted> {
+        self.inspect(&frame);
+        self.inner.transmit_shared(frame)
     }
 
     fn flush(&mut self) {

@@ -10,7 +10,7 @@ use super::link::{Arrived, End, Findings, TestFlow, frame, leave_checksum, segme
 use crate::layout::Layout;
 
 /// Any flow.
-const FLOW: TestFlow = TestFlow { v6: false, port: 40_000 };
+pub(super) const FLOW: TestFlow = TestFlow { v6: false, port: 40_000 };
 /// A queue that accepts more frames than this is treated as unlimited.
 const NO_LIMIT: usize = 1 << 14;
 /// Frames in flight at a time where the queue must not fill.
@@ -69,7 +69,7 @@ pub(super) fn intact(mut from: End, mut to: End, found: &mut Findings) {
 }
 
 /// Exactly one frame has arrived, with these bytes.
-fn one(arrived: &[Arrived], bytes: &[u8], number: u32, to: &End, found: &mut Findings) {
+pub(super) fn one(arrived: &[Arrived], bytes: &[u8], number: u32, to: &End, found: &mut Findings) {
     let len = bytes.len();
     match arrived {
         [only] if *only.frame != *bytes => {
@@ -205,7 +205,7 @@ pub(super) fn room(mut from: End, mut to: End, found: &mut Findings) {
 
 /// Fills queue 0 with frames from number 0 on; returns how many it accepted. `None`: it has no limit, or breaks the
 /// rule.
-fn fill(from: &mut End, peer: &crate::Capabilities, found: &mut Findings) -> Option<usize> {
+pub(super) fn fill(from: &mut End, peer: &crate::Capabilities, found: &mut Findings) -> Option<usize> {
     let mut filled = 0;
     loop {
         let credit = from.queues[0].tx.credit();

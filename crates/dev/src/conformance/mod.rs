@@ -18,6 +18,7 @@
 //! | `mod.rs` | the rules, and the API |
 //! | `link.rs` | the two ends of a pair, the frames that cross it |
 //! | `carrying.rs` | rules about frames |
+//! | `shared.rs` | the rule about frames that others hold, too |
 //! | `waiting.rs` | rules about waiting, waking, vanishing and threads |
 //!
 //! Not checked here: that a descriptor ([`RxQueue::pollable`](crate::RxQueue::pollable)) polls readable, and behaviour
@@ -25,6 +26,7 @@
 
 mod carrying;
 mod link;
+mod shared;
 mod waiting;
 
 use std::fmt;
@@ -51,6 +53,9 @@ pub enum ContractRule {
     /// `credit` frames are accepted; a full queue returns frames unchanged, and `transmit_batch` leaves them in order;
     /// no accepted frame is lost.
     Room,
+    /// A frame that others hold, too, arrives as any other does; a full queue returns it; and its bytes do not change for the
+    /// other holders, before or after.
+    Shared,
     /// A frame longer than the MTU does not arrive; it is dropped with a counted reason.
     Size,
     /// The checksum mark of a received frame is right.
@@ -77,6 +82,7 @@ impl ContractRule {
         ContractRule::Order,
         ContractRule::Batch,
         ContractRule::Room,
+        ContractRule::Shared,
         ContractRule::Size,
         ContractRule::Checksum,
         ContractRule::Segmentation,
@@ -193,6 +199,7 @@ fn run(rule: ContractRule, make: &mut MakeLink<'_>, patience: Duration) -> Vec<V
         ContractRule::Order => carrying::order,
         ContractRule::Batch => carrying::batch,
         ContractRule::Room => carrying::room,
+        ContractRule::Shared => shared::shared,
         ContractRule::Size => carrying::size,
         ContractRule::Checksum => carrying::checksum,
         ContractRule::Segmentation => carrying::segmentation,

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use observe::{Counters, Time};
-use pktbuf::PktBuf;
+use pktbuf::{PktBuf, SharedBuf};
 use sync::{Guard, Lock, LockClass, LockKind, Platform, Real};
 
 pub use self::format::Direction;
@@ -32,7 +32,7 @@ pub use self::replay::{Replay, ReplayConfig, ReplayPacing};
 pub use self::write::Writer;
 
 use crate::fault::{PlatformClock, TimeSource};
-use crate::{Capabilities, Device, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake};
+use crate::{Capabilities, Device, NotTransmitted, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake};
 
 /// Bytes gathered before the writer is called.
 const BUFFER: usize = 64 << 10;
@@ -206,7 +206,7 @@ impl<P: Platform> Recording<P> {
         self.state.lock_nested(self.lock_index)
     }
 
-    fn record<'a>(&self, interface: u32, direction: Direction, frames: impl ExactSizeIterator<Item = &'a PktBuf>) {
+    fn record<'a>(&self, interface: u32, direction: Direction, frames: impl ExactSizeIterator<Item = &'a [u8]>) {
         if frames.len() == 0 {
             return;
         }
@@ -231,7 +231,7 @@ impl<P: Platform> RxQueue for CaptureRx<P> {
     fn receive(&mut self, batch: &mut Vec<PktBuf>, max: usize) -> usize {
         let from = batch.len();
         let received = self.rx.receive(batch, max);
-        self.recording.record(self.interface, Direction::Inbound, batch[from..].iter());
+        self.recording.record(self.interface, Direction::Inbound, batch[from..].iter().map(|frame| &**frame));
         received
     }
 
@@ -263,7 +263,7 @@ struct CaptureTx<P: Platform> {
 }
 
 impl<P: Platform> CaptureTx<P> {
-    fn record<'a>(&self, frames: impl ExactSizeIterator<Item = &'a PktBuf>) {
+    fn record<'a>(&self, frames: impl ExactSizeIterator<Item = &'a [u8]>) {
         self.recording.record(self.interface, Direction::Outbound, frames);
     }
 }
@@ -279,8 +279,16 @@ impl<P: Platform> TxQueue for CaptureTx<P> {
         if self.tx.credit() == 0 {
             return self.tx.transmit(frame);
         }
-        self.record(std::iter::once(&frame));
+        self.record(std::iter::once(&*frame));
         self.tx.transmit(frame)
+    }
+
+    /// The recording reads the bytes that the holders share.
+    fn transmit_shared(&mut self, frame: SharedBuf) -> Result<(), NotTransmitted> {
+        if self.tx.credit() > 0 {
+            self.record(std::iter::once(&*frame));
+        }
+        self.tx.transmit_shared(frame)
     }
 
     /// One lock of the recording for all frames that the device will certainly accept now; the others stay in `frames`.
@@ -290,7 +298,7 @@ impl<P: Platform> TxQueue for CaptureTx<P> {
             if sure == 0 {
                 return;
             }
-            self.record(frames.iter().take(sure));
+            self.record(frames.iter().take(sure).map(|frame| &**frame));
             let left = frames.len() - sure;
             if left == 0 {
                 return self.tx.transmit_batch(frames);

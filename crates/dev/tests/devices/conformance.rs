@@ -9,9 +9,12 @@ use dev::conformance::{Conformance, ContractRule};
 use dev::fault::{Fault, FaultPlan, PlatformClock};
 use dev::mem::{MemConfig, MemDevice, pair};
 use dev::pcap::CaptureDevice;
-use dev::{BitSet, Capabilities, Device, Framing, Notify, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake};
+use dev::{
+    BitSet, Capabilities, Device, Framing, NotTransmitted, Notify, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake,
+    transmit_own,
+};
 use observe::Counters;
-use pktbuf::{Checksum, PktBuf};
+use pktbuf::{Checksum, PktBuf, SharedBuf};
 use sync::Real;
 use wire::ethernet::MacAddr;
 
@@ -81,6 +84,8 @@ enum Mistake {
     ChangesWhatItRefuses,
     SwallowsWhatItRefuses,
     TurnsWhatItRefuses,
+    LosesWhatOthersHold,
+    TakesWhatOthersHold,
     CarriesLong,
     LosesLongUncounted,
     GivesLongBack,
@@ -116,6 +121,8 @@ const MISTAKES: &[(Mistake, ContractRule)] = &[
     (Mistake::ChangesWhatItRefuses, ContractRule::Room),
     (Mistake::SwallowsWhatItRefuses, ContractRule::Room),
     (Mistake::TurnsWhatItRefuses, ContractRule::Room),
+    (Mistake::LosesWhatOthersHold, ContractRule::Shared),
+    (Mistake::TakesWhatOthersHold, ContractRule::Shared),
     (Mistake::CarriesLong, ContractRule::Size),
     (Mistake::LosesLongUncounted, ContractRule::Size),
     (Mistake::GivesLongBack, ContractRule::Size),
@@ -243,6 +250,14 @@ impl TxQueue for FlawedTx {
             frame[last] ^= 1;
         }
         sent
+    }
+
+    fn transmit_shared(&mut self, frame: SharedBuf) -> Result<(), NotTransmitted> {
+        match self.mistake {
+            Mistake::LosesWhatOthersHold if !frame.is_unique() => Ok(()),
+            Mistake::TakesWhatOthersHold if self.tx.credit() == 0 => Ok(()),
+            _ => transmit_own(self, frame),
+        }
     }
 
     fn transmit_batch(&mut self, frames: &mut VecDeque<PktBuf>) {

@@ -8,7 +8,7 @@ use dev::fault::Pcg;
 use dev::mem::{MemConfig, pair};
 use dev::pcap::{CaptureDevice, Captured, Direction, ReadError, Reader, Replay, ReplayConfig, ReplayPacing, Writer};
 use dev::{Device, Framing};
-use observe::{DropReason, Time};
+use observe::{Counter, DropReason, Time};
 use pcap_file::pcapng::{Block, PcapNgReader};
 use sync::Real;
 
@@ -93,6 +93,30 @@ fn a_recording_reads_back_here_and_elsewhere() {
         [(1, Duration::from_nanos(time), out_bytes), (queue as u32, Duration::from_nanos(time), back_bytes)];
     assert_eq!(theirs, theirs_expected);
     assert_eq!(oracle.interfaces().len(), 2);
+}
+
+/// What is recorded, and what a replay discards, is read where it is.
+#[test]
+fn frames_that_others_hold_are_recorded_and_discarded_without_a_copy() {
+    let disk = Disk::default();
+    let mut nothing = Vec::new();
+    Writer::new(&mut nothing).and_then(|mut writer| writer.interface("wire")).expect("written");
+    let reader = Reader::new(&nothing[..]).expect("pcapng");
+    let empty = Replay::new(reader, ReplayConfig::default(), || Time::ZERO).expect("readable");
+    let mut tap = CaptureDevice::new(Box::new(empty), disk.clone());
+    let recording = tap.recording();
+    let (counters, mut queues) = (tap.counters().expect("counters"), tap.take_queues());
+    let held = build::data(Flow::v4(1), 1, b"held").share();
+    pktbuf::refuse(0, u64::MAX);
+    let sent = queues[0].tx.transmit_shared(held.clone()).is_ok();
+    let refused = u64::MAX - pktbuf::refusals_left();
+    pktbuf::refuse(0, 0);
+    assert!(sent && held.is_unique());
+    assert_eq!((refused, counters.snapshot().get(Counter::FramesOut)), (0, 1));
+    recording.flush();
+    let reader = Reader::new(disk.contents()).expect("a file");
+    let recorded: Vec<Captured> = reader.map(|frame| frame.expect("a frame")).collect();
+    assert_eq!(recorded.iter().map(|frame| &frame.data[..]).collect::<Vec<_>>(), [&held[..]]);
 }
 
 #[test]

@@ -25,8 +25,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Thread;
 use std::time::Duration;
 
-use dev::{Capabilities, Device, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake};
-use pktbuf::PktBuf;
+use dev::{Capabilities, Device, NotTransmitted, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake};
+use pktbuf::{PktBuf, SharedBuf};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use sync::{CachePadded, Platform, Real};
 use wire::ethernet::MacAddr;
@@ -543,12 +543,13 @@ impl Counter {
         Counter { state, port, copy: vec![0; LONGEST], returned: (0, Vec::with_capacity(RETURNED)) }
     }
 
-    fn count(&mut self, frame: PktBuf) {
+    /// Counts a frame and returns the queue whose generator made it. `None`: it has strayed.
+    fn count(&mut self, frame: &[u8]) -> Option<usize> {
         let word = |at: usize| -> [u8; 4] { frame[at..at + 4].try_into().unwrap_or_default() };
         let long = |at: usize| -> [u8; 8] { frame[at..at + 8].try_into().unwrap_or_default() };
         if frame.len() < WORDS + 24 {
             self.state.strayed.fetch_add(1, Ordering::Relaxed);
-            return;
+            return None;
         }
         let (epoch, at) = (u32::from_le_bytes(word(WORDS)), u32::from_le_bytes(word(WORDS + 4)) as usize);
         let (number, stamp) = (u64::from_le_bytes(long(WORDS + 8)), u64::from_le_bytes(long(WORDS + 16)));
@@ -556,11 +557,11 @@ impl Counter {
         let current = self.state.queues.get(at).is_some_and(|queue| queue.epoch.load(Ordering::Relaxed) == epoch);
         if !current || at / queues == self.port {
             self.state.strayed.fetch_add(1, Ordering::Relaxed);
-            return;
+            return None;
         }
         if self.state.config.buffers == Buffers::Copied {
             let bytes = frame.len();
-            self.copy[..bytes].copy_from_slice(&frame);
+            self.copy[..bytes].copy_from_slice(frame);
             std::hint::black_box(&mut self.copy);
         }
         let arrivals = &self.state.arrivals[at];
@@ -573,9 +574,12 @@ impl Counter {
             held(&arrivals.latencies).push(Real::now().saturating_sub(stamp));
         }
         arrivals.arrived.store(arrivals.arrived.load(Ordering::Relaxed) + 1, Ordering::Release);
-        if self.state.config.buffers == Buffers::Passed {
-            self.give_back(at, frame);
-        }
+        Some(at)
+    }
+
+    /// Buffers go back to their generator.
+    fn passes_buffers(&self) -> bool {
+        self.state.config.buffers == Buffers::Passed
     }
 
     fn give_back(&mut self, at: usize, frame: PktBuf) {
@@ -593,7 +597,22 @@ impl TxQueue for Counter {
     }
 
     fn transmit(&mut self, frame: PktBuf) -> Result<(), PktBuf> {
-        self.count(frame);
+        if let Some(at) = self.count(&frame)
+            && self.passes_buffers()
+        {
+            self.give_back(at, frame);
+        }
+        Ok(())
+    }
+
+    /// The last holder returns the buffer.
+    fn transmit_shared(&mut self, frame: SharedBuf) -> Result<(), NotTransmitted> {
+        if let Some(at) = self.count(&frame)
+            && self.passes_buffers()
+            && let Ok(frame) = frame.try_into_unique()
+        {
+            self.give_back(at, frame);
+        }
         Ok(())
     }
 
@@ -638,6 +657,25 @@ mod tests {
                 assert_eq!((count.offered, count.arrived, count.out_of_order, lines.strayed()), (202, 202, 0, 0));
                 assert_eq!((count.lost(), count.latencies.len()), (0, 202), "few frames all carry their time");
             }
+        }
+    }
+
+    #[test]
+    fn a_frame_that_others_hold_is_counted_without_a_copy() {
+        for buffers in [Buffers::Copied, Buffers::Passed] {
+            let (mut lines, mut a, mut b) = lines(buffers);
+            lines.begin(&PLAN);
+            let held: Vec<SharedBuf> = (0..2).fold(Vec::new(), |mut held, at| {
+                let mut batch = Vec::new();
+                a[at].rx.receive(&mut batch, 8);
+                held.extend(batch.into_iter().map(PktBuf::share));
+                held
+            });
+            pktbuf::refuse(0, u64::MAX);
+            held.iter().for_each(|frame| assert!(b[0].tx.transmit_shared(frame.clone()).is_ok()));
+            let refused = u64::MAX - pktbuf::refusals_left();
+            pktbuf::refuse(0, 0);
+            assert_eq!((held.len(), lines.arrived(), lines.strayed(), refused), (16, 16, 0, 0), "{buffers:?}");
         }
     }
 
