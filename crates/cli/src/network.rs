@@ -16,7 +16,7 @@ use heddle::device::Framing;
 use heddle::device::fault::{FaultPlan, GRAMMAR};
 use heddle::device::pcap::{CaptureDevice, Recording};
 use heddle::device::{Device, with_faults};
-use heddle::mem::MemConfig;
+use heddle::mem::{MAX_QUEUES, MemConfig};
 use heddle::tap::{Offloads, Tap, TapError, TapOptions};
 use heddle::{AddressEvent, Addressing, Architecture, BuildError, Cidr, FaultScope, Interface, LockKind, Route, Stack};
 use tokio::sync::Notify;
@@ -29,8 +29,11 @@ use crate::{headroom, runtime};
 /// How long a command waits for a router: solicitations are sent after one, five and thirteen seconds.
 const ADDRESS_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(15);
 
-/// Largest number of queue pairs and threads: the limit of the devices.
-const MOST_QUEUES: u64 = 64;
+/// Largest number of queue pairs: that of a link in memory, and of a TAP interface (`MAX_TAP_QUEUES` in Linux's tun.c).
+const MOST_QUEUES: u64 = MAX_QUEUES as u64;
+
+/// Largest number of threads: no computer has as many processors. Whether this one can start them is checked before.
+const MOST_THREADS: u64 = 4096;
 
 /// Smallest MTU of a link that carries IPv4 (RFC 791, section 3.2), and of one that carries IPv6 (RFC 8200, section 5).
 const LEAST_MTU_V4: usize = 68;
@@ -89,7 +92,7 @@ pub struct NetworkArgs {
     pub lock: LockKind,
 
     /// Number of threads over which the stack distributes its work [default: one per CPU]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_QUEUES))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_THREADS))]
     pub threads: Option<u64>,
 
     /// Number of queue pairs of the device, each with a receive thread [default: as --threads]
@@ -506,6 +509,21 @@ mod tests {
         for wrong in ["", "tap", "tap:", "tun", "tun:", "bridge", "bridge:", "mem:1", "eth0"] {
             assert!(wrong.parse::<DeviceName>().is_err_and(|message| message.contains("tap:NAME")), "{wrong}");
         }
+    }
+
+    #[test]
+    fn there_may_be_more_queues_than_bits_in_a_word_and_more_threads_than_queues() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            network: NetworkArgs,
+        }
+        let line = ["heddle", "--queues", "65", "--threads", "257"];
+        let parsed =
+            <Line as clap::Parser>::try_parse_from(line).map(|line| (line.network.queues(), line.network.threads()));
+        assert_eq!(parsed.expect("it is in range"), (65, 257));
+        let default = <Line as clap::Parser>::try_parse_from(["heddle", "--threads", "257"]).expect("it is in range");
+        assert_eq!(default.network.queues(), 256, "no device has more");
     }
 
     #[test]
