@@ -88,21 +88,12 @@ pub fn answer_of<P: Platform>(slot: &Arc<ReplySlot<P>>) -> Reply {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     use sync::Real;
 
     use super::*;
-    use crate::arch::cells::Hub;
-    use crate::{Architecture, Stack, StackConfig};
-
-    /// The context of a cell that a test makes alone.
-    pub(in crate::arch) fn hub(own_threads: bool) -> Hub<Real> {
-        let config = StackConfig::new(Architecture::named("giant"));
-        let (stack, _) = Stack::<Real>::build(config, vec![]).expect("a stack without devices");
-        Hub { shared: stack.shared().clone(), own_threads, cells: Weak::<Asked>::new() }
-    }
 
     /// Cells that count how often their mail is read.
     #[derive(Default)]

@@ -129,6 +129,8 @@ impl<P: Platform> PolledRing<P> {
 
 #[cfg(test)]
 mod tests {
+    use sync::Real;
+
     use super::*;
     use crate::arch::cells::tests::shared;
 
@@ -136,7 +138,7 @@ mod tests {
     /// in use any more: the thread that has given up the cell gives it.
     #[test]
     fn a_ring_that_is_shut_waits_for_its_turn() {
-        let rings = PolledRings::new(&shared(1), 1);
+        let rings = PolledRings::new(&shared::<Real>(1), 1);
         assert!(rings.opens(0, |_| panic!("it is polled for no cell")));
         rings.poll_for(0, 0);
         let in_use = |cell: usize| {

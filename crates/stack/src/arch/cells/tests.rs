@@ -39,7 +39,7 @@ impl Platform for Turning {
 pub const START: Time = Time::from_nanos(5);
 
 /// What cells share in a stack with so many receive threads, which contains panics.
-pub fn shared(threads: usize) -> Arc<Shared<Turning>> {
+pub fn shared<P: Platform>(threads: usize) -> Arc<Shared<P>> {
     let settings = Settings {
         clock: Clock::Virtual(VirtualClock::new(START)),
         secrets: Secrets::from_seed(1),
@@ -54,6 +54,24 @@ pub fn shared(threads: usize) -> Arc<Shared<Turning>> {
         contain: true,
     };
     Shared::new(settings, (vec![], Ports::new(vec![])), ip::RouteTable::new(), vec![])
+}
+
+/// The context of a cell that a test makes alone.
+pub fn hub<P: Platform>(own_threads: bool) -> Hub<P> {
+    Hub { shared: shared(1), own_threads, cells: Weak::<NoCells>::new() }
+}
+
+struct NoCells;
+
+impl OwnedCells for NoCells {
+    fn wait_at(&self, _: &Arc<dyn Interrupt>) -> Waits {
+        Waits::new()
+    }
+    fn wait_again(&self, _: Waits) {}
+    fn read_mail(&self) -> bool {
+        false
+    }
+    fn tell_all(&self) {}
 }
 
 /// So many cells.
@@ -76,13 +94,13 @@ pub fn cell_of<E: Exclusion<Turning>>(cells: &Cells<Turning, E>, index: usize) -
 pub type Done = Arc<Mutex<Vec<usize>>>;
 
 /// A job that notes that it is done.
-pub fn job(number: usize, done: &Done) -> CellMessage<Turning> {
+pub fn job<P: Platform>(number: usize, done: &Done) -> CellMessage<P> {
     let done = done.clone();
     job_of(move || done.lock().unwrap_or_else(PoisonError::into_inner).push(number))
 }
 
 /// A message that is this work.
-pub fn job_of(work: impl FnOnce() + Send + 'static) -> CellMessage<Turning> {
+pub fn job_of<P: Platform>(work: impl FnOnce() + Send + 'static) -> CellMessage<P> {
     let work = || {
         work();
         Box::new(()) as Box<dyn Any + Send>

@@ -205,10 +205,9 @@ mod tests {
     use sync::{LockKind, Real, Writers};
 
     use super::*;
+    use crate::arch::cells::tests::{hub, job_of};
     use crate::arch::mailbox::Mailbox;
-    use crate::arch::owned_cells::tests::hub;
     use crate::flow::Flow;
-    use crate::handoff::ReplySender;
     use crate::place::Contents;
     use crate::socket::readiness::Watch;
     use crate::socket::{Readiness, TcpSocket};
@@ -242,15 +241,6 @@ mod tests {
         thread
     }
 
-    /// A message that runs `work`; it is answered.
-    fn message(work: impl FnOnce() + Send + 'static) -> CellMessage<Real> {
-        let job = move || {
-            work();
-            Box::new(()) as Box<dyn std::any::Any + Send>
-        };
-        CellMessage::Job(Box::new(job), ReplySender::nobody())
-    }
-
     /// DragonFly: a protocol thread takes its messages, runs them, and then checks its timers. A caller that calls again as soon as
     /// it is answered is served in the next round.
     #[test]
@@ -258,8 +248,8 @@ mod tests {
         let hub = hub(false);
         let (thread, second) = (owned(&hub), Arc::new(Counts::default()));
         let (sends, ran) = (thread.clone(), second.clone());
-        let first = message(move || {
-            assert!(sends.mailbox.send(message(move || ran.count()), false).is_ok(), "a list has room");
+        let first = job_of(move || {
+            assert!(sends.mailbox.send(job_of(move || ran.count()), false).is_ok(), "a list has room");
         });
         assert!(thread.mailbox.send(first, false).is_ok(), "a list has room");
         let now = hub.shared.clock().now();
@@ -288,7 +278,7 @@ mod tests {
         socket.ready.watch(ran.clone());
         for _ in 0..messages {
             let counts = ran.clone();
-            assert!(thread.mailbox.send(message(move || counts.count()), false).is_ok(), "a list has room");
+            assert!(thread.mailbox.send(job_of(move || counts.count()), false).is_ok(), "a list has room");
         }
         let left = thread.owned.with(|owned| {
             owned.upcalls.keep(std::iter::once((Risen::Connection(socket.clone()), Readiness::READABLE)));

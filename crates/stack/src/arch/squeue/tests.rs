@@ -6,8 +6,7 @@ use std::thread;
 use sync::Real;
 
 use super::*;
-use crate::arch::owned_cells::tests::hub;
-use crate::handoff::ReplySender;
+use crate::arch::cells::tests::{hub, job_of};
 
 const MODES: [Mode; 3] = [Mode::Fill, Mode::NoDrain, Mode::Process];
 
@@ -18,11 +17,9 @@ fn shard(hub: &Hub<Real>, mode: Mode) -> Squeue<Real> {
 /// Sends the shard a message that counts.
 fn send(shard: &Squeue<Real>, hub: &Hub<Real>, ran: &Arc<AtomicUsize>) {
     let ran = ran.clone();
-    let job = move || {
+    let message = job_of(move || {
         ran.fetch_add(1, Relaxed);
-        Box::new(()) as Box<dyn std::any::Any + Send>
-    };
-    let message = CellMessage::Job(Box::new(job), ReplySender::nobody());
+    });
     assert!(shard.send(hub, message, true).is_ok(), "the queue has no bound");
 }
 
