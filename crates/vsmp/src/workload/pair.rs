@@ -190,7 +190,8 @@ impl Pair {
         let pattern: Arc<[u8]> = (0..longest).map(|at| (at % PERIOD) as u8).collect();
         let (stop, results) = (Arc::new(P::AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
         let start = P::now();
-        let mut drivers: Vec<_> = client_drivers.into_iter().zip(server_drivers).map(|(ours, theirs)| [ours, theirs]).collect();
+        let mut drivers: Vec<_> =
+            client_drivers.into_iter().zip(server_drivers).map(|(ours, theirs)| [ours, theirs]).collect();
         let receiving = match self.applications {
             Applications::ReceiveThreads => None,
             Applications::OwnThreads => Some(ReceiveThreads::<P>::start(drivers.drain(..), self.stride)),
@@ -289,9 +290,9 @@ impl<P: Platform> ReceiveThreads<P> {
             let serve = move || driver.serve(&stop, || {});
             P::spawn(&format!("{name}{queue}"), Some(queue * stride), ThreadClass::Receive, serve)
         };
-        let threads = drivers.enumerate().flat_map(|(queue, [client, server])| {
-            [(queue, "client", client), (queue, "server", server)].map(&spawn)
-        });
+        let threads = drivers
+            .enumerate()
+            .flat_map(|(queue, [client, server])| [(queue, "client", client), (queue, "server", server)].map(&spawn));
         let threads = threads.collect();
         ReceiveThreads { stop, threads }
     }
