@@ -263,7 +263,7 @@ fn a_user_whose_data_is_acknowledged_never_waits_for_the_owner(arch: Architectur
             user.peer(TcpFlags::ACK, b"");
         }
         let call = || user.node.call(&user.socket, Call::Receive(tcp::Receive { max: 1 }));
-        assert!(waits(&record(call).1), "who calls waits");
+        assert!(waits(&record(call).1), "the caller waits");
     }
 }
 

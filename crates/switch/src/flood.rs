@@ -1,6 +1,6 @@
 //! Floods a frame: the ports by which it leaves hold the same bytes, and no port gets a copy only because there are others.
 //!
-//! A device that only reads frames (TAP, a capture) sends from the buffer that all holders share; a device whose frames have
+//! A device that only reads frames (TAP, a capture) sends from the buffer that all holders share; a device that gives its frames
 //! one owner (a link in memory) copies it while there are other holders ([`dev::TxQueue::transmit_shared`]). The bridge itself
 //! makes a copy for a port that requires another tag or a complete checksum, because that changes the bytes. The last holder
 //! has the frame itself.

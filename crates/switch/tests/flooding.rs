@@ -41,7 +41,7 @@ struct Lines {
     room: usize,
 }
 
-/// A device whose frames the test makes, and sees.
+/// A device for which the test makes the frames; it sees those that are sent.
 struct Station {
     capabilities: Capabilities,
     queue: StationQueue,

@@ -543,7 +543,7 @@ impl Counter {
         Counter { state, port, copy: vec![0; LONGEST], returned: (0, Vec::with_capacity(RETURNED)) }
     }
 
-    /// Counts a frame and returns the queue whose generator made it. `None`: it has strayed.
+    /// Counts a frame and returns the queue of the generator that made it. `None`: it has strayed.
     fn count(&mut self, frame: &[u8]) -> Option<usize> {
         let word = |at: usize| -> [u8; 4] { frame[at..at + 4].try_into().unwrap_or_default() };
         let long = |at: usize| -> [u8; 8] { frame[at..at + 8].try_into().unwrap_or_default() };

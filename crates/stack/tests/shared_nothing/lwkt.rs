@@ -209,7 +209,7 @@ fn a_core_that_waits_for_another_one_serves_its_own_cell() {
 fn a_core_that_listens_waits_for_all_others() {
     for (name, waits) in [("connp-t:lwkt", true), ("connp-t:lwkt+async-wildcard", false)] {
         on_cores(Architecture::named(name), (1, CORES), |core| {
-            // Who listens need not wait for a core that does not run.
+            // A thread that listens need not wait for a core that does not run.
             core.driver.rest();
             core.all.wait();
             if core.index == 0 {

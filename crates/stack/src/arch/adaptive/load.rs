@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(found, Some(Relief { to: IDLE, busy: 1000, idle: 0, rate: 4000 }));
     }
 
-    /// Each group whose window ends is looked at, until a second period is over.
+    /// Each group is looked at when its window ends, until a second period is over.
     #[test]
     fn a_thread_without_sleep_goes_on_to_look_for_a_group_that_is_small_enough() {
         for (large, small, moves) in [(600, 400, true), (1200, 799, true), (1200, 800, false)] {

@@ -216,7 +216,7 @@ fn runs_are_for_exclusions_that_take_them() {
     assert!(!refusing::<false>(false, false, 0).takes_runs());
 }
 
-/// Another thread than the user's serves the owner's end of a channel. Who has none, or is the owner, gets the message back.
+/// Another thread than the user's serves the owner's end of a channel. Without one, and on the owner's thread, the message comes back.
 #[test]
 fn channels_need_threads_that_serve_them() {
     let target = Target { hash: 0, key: Key::from_bits(0) };

@@ -17,7 +17,7 @@ use crate::udp_call::{UdpCall, UdpRequest};
 /// What a part was told, and what it says.
 #[derive(Default)]
 pub struct Told {
-    /// Who calls polls it.
+    /// The calling thread polls it.
     here: bool,
     /// Claims that have not been released.
     claims: i32,
@@ -336,9 +336,9 @@ fn a_thread_passes_on_what_it_was_told_about_anothers_cell() {
     assert_eq!(all(&scene.done), [], "it is the owner's");
 }
 
-/// At rest a thread may use a cell without an owner, and one of its own: who owned it owns it still.
+/// At rest a thread may use a cell without an owner, and one of its own: its owner stays its owner.
 #[test]
-fn who_looks_at_a_cell_at_rest_leaves_its_owner() {
+fn a_look_at_a_cell_at_rest_leaves_its_owner() {
     let scene = Scene::<false, false>::new();
     assert_eq!(scene.cell().seize(scene.hub(), |_| 1), Some(1));
     assert!(!scene.cell().is_mine());
@@ -362,7 +362,7 @@ fn messages_that_are_withdrawn_are_not_run() {
 
 /// The owner of the whole stack alone uses the tables of IP, and without one any thread, which excludes the others meanwhile.
 #[test]
-fn tables_are_used_by_who_owns_the_whole_stack() {
+fn tables_are_used_by_the_owner_of_the_whole_stack() {
     let scene = Scene::<false, true>::new();
     let mut uses = 0;
     let mut work = || {

@@ -1,4 +1,4 @@
-//! A shard whose worker has been stopped: its queue is drained by the threads that use it, until it has a worker again.
+//! A shard with a stopped worker: its queue is drained by the threads that use it, until it has a worker again.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
