@@ -177,28 +177,17 @@ pub(super) fn cells<P: Platform>(
     contents: Box<Contents<P>>,
 ) -> Cells<P, impl Exclusion<P> + use<P>> {
     let slab = contents.slab.clone();
-    Cells::new(shared, cpus, own_threads, contents, |_| {
-        let mailbox = match queue {
+    Cells::new(shared, cpus, own_threads, contents, |_| OwnerThread {
+        owned: ThreadOwned::new(OwnerState::new(Cell::new(shared, &slab, Writers::Many))),
+        mailbox: match queue {
             QueueKind::Mutex => Mailbox::list(shared.lock_kind_between_threads()),
             QueueKind::Ring | QueueKind::Core => Mailbox::ring(),
-        };
-        OwnerThread::new(Cell::new(shared, &slab, Writers::Many), mailbox, async_wildcard)
+        },
+        wait: OwnerWait::default(),
+        deadline: P::AtomicU64::new(u64::MAX),
+        stop: P::AtomicBool::new(false),
+        async_wildcard,
     })
-}
-
-impl<P: Platform> OwnerThread<P> {
-    /// Without an owner. Inline, so that `cell`, some kilobytes, is not copied once more on the stack.
-    #[inline(always)]
-    fn new(cell: Cell<P>, mailbox: Mailbox<P>, async_wildcard: bool) -> Self {
-        OwnerThread {
-            owned: ThreadOwned::new(OwnerState::new(cell)),
-            mailbox,
-            wait: OwnerWait::default(),
-            deadline: P::AtomicU64::new(u64::MAX),
-            stop: P::AtomicBool::new(false),
-            async_wildcard,
-        }
-    }
 }
 
 impl<P: Platform> Exclusion<P> for OwnerThread<P> {
