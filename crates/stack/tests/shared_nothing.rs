@@ -136,6 +136,15 @@ impl Core<'_> {
         work(self, &mut peer)
     }
 
+    /// Opens a connection to port 81 of the peer. It is in this core's cell, and no message was sent.
+    fn open_at_home(&self, ends: Ends) -> Arc<TcpSocket<Counting>> {
+        let remote = SocketAddr::new(ends.src, 81);
+        let (opened, spent) = spent(|| self.stack.connect(None, remote, &Default::default()));
+        let socket = opened.expect("a port is free");
+        assert_eq!((socket.target().index(CORES), spent.handoffs), (self.index, 0));
+        socket
+    }
+
     /// A port of the peer, from `from` on, whose flow a device with a queue for each core gives to core `index`.
     fn port_of(&self, index: usize, ends: Ends, from: u16) -> u16 {
         let (local, remote) = (SocketAddr::new(ends.dst, PORT), |port| SocketAddr::new(ends.src, port));
@@ -290,11 +299,8 @@ fn what_a_core_opens_comes_home(arch: Architecture) {
         on_cores(arch, (1, CORES), |core| {
             core.alone(|core, peer| {
                 for ends in Ends::BOTH_FAMILIES {
-                    let remote = SocketAddr::new(ends.src, 81);
                     for _ in 0..OPENS {
-                        let (opened, spent) = spent(|| core.stack.connect(None, remote, &Default::default()));
-                        let socket = opened.expect("a port is free");
-                        assert_eq!((socket.target().index(CORES), spent.handoffs), (core.index, 0));
+                        let socket = core.open_at_home(ends);
                         let syn = peer.segments().pop().expect("a SYN").0;
                         let answer = Segment {
                             flags: TcpFlags::SYN | TcpFlags::ACK,
@@ -322,12 +328,7 @@ fn a_core_opens_no_connection_of_another_cores_cell(arch: Architecture) {
             }
             core.alone(|core, _| {
                 for ends in Ends::BOTH_FAMILIES {
-                    let remote = SocketAddr::new(ends.src, 81);
-                    for _ in 0..OPENS {
-                        let (opened, spent) = spent(|| core.stack.connect(None, remote, &Default::default()));
-                        let socket = opened.expect("a port is free");
-                        assert_eq!((socket.target().index(CORES), spent.handoffs), (core.index, 0));
-                    }
+                    (0..OPENS).for_each(|_| drop(core.open_at_home(ends)));
                 }
             });
         });
