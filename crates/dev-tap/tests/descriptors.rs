@@ -86,7 +86,7 @@ fn the_limit_may_come_at_any_descriptor() {
     child.args(["-n", "--"]).arg(&own).args(["--exact", "the_limit_may_come_at_any_descriptor", "--nocapture"]);
     let possible = Command::new("unshare").args(["-n", "--", "test", "-c", "/dev/net/tun"]).status();
     if !possible.is_ok_and(|status| status.success()) {
-        println!("skipped: a network namespace, /dev/net/tun or the command `unshare` is not to be had here");
+        println!("skipped: a network namespace, /dev/net/tun or the command `unshare` is not available here");
         return;
     }
     close_in_children();

@@ -30,7 +30,7 @@ fn in_namespace(test: impl FnOnce() + Send + 'static) {
         // SAFETY: unshare takes a plain integer and, for network namespaces, affects this thread only.
         let permitted = unsafe { libc::unshare(libc::CLONE_NEWNET) } == 0;
         if !permitted || !std::path::Path::new("/dev/net/tun").exists() || ip("link set lo up").is_err() {
-            println!("skipped: a network namespace, /dev/net/tun or the command `ip` is not to be had here");
+            println!("skipped: a network namespace, /dev/net/tun or the command `ip` is not available here");
             return;
         }
         test();
@@ -184,7 +184,7 @@ fn an_echo_request_of_the_kernel_is_seen_as_a_frame() {
         let patience = HANG.as_secs().to_string();
         let ping = Command::new("ping").args(["-c", "1", "-W", &patience, "10.9.0.2"]).stdout(Stdio::null()).spawn();
         let Ok(mut ping) = ping else {
-            println!("skipped: the command `ping` is not to be had here");
+            println!("skipped: the command `ping` is not available here");
             return;
         };
         let (host, ours) = (tap.host_mac(), tap.capabilities().mac);

@@ -360,13 +360,13 @@ impl TcpStream {
                 self.inner.socket.ready.clear(Readiness::ERROR);
                 Some(self.error(error))
             }
-            Reply::Gone if self.inner.socket.is_condemned() => Some(self.gone()),
+            Reply::Gone if self.inner.socket.is_aborted() => Some(self.gone()),
             _ => None,
         })
     }
 
     fn failure(&self) -> Option<tcp::Error> {
-        if self.inner.socket.is_condemned() {
+        if self.inner.socket.is_aborted() {
             return Some(tcp::Error::Aborted);
         }
         self.status().and_then(|status| status.error)
@@ -394,7 +394,7 @@ impl TcpStream {
         if let Err(refused) = may_wait() {
             return refused;
         }
-        if self.inner.socket.is_condemned() {
+        if self.inner.socket.is_aborted() {
             let failures = &self.inner.stack.raw().shared().failures;
             return given_up(self.remote(), failures.of(&self.inner.socket.tuple()));
         }

@@ -479,7 +479,7 @@ fn a_refused_datagram_is_reported_to_a_connected_socket(arch: Architecture) {
 }
 
 #[every_arch]
-fn a_census_tells_time_wait_from_live_connections(arch: Architecture) {
+fn the_counts_tell_time_wait_from_live_connections(arch: Architecture) {
     for server in ["10.0.0.1:80", "[fd00::1]:80", "[::]:80"] {
         let mut world = World::new(arch);
         let listener = TcpListener::bind(&world.a, server).expect("the port is free");

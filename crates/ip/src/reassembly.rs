@@ -304,7 +304,7 @@ impl ReassemblyTable {
     /// Drops packets whose deadline has passed; returns the fragments that hold the beginning of one, for a "time
     /// exceeded" error (RFC 1122 section 3.3.2, RFC 8200 section 4.5).
     pub fn timeouts(&mut self, now: Time, counters: &Counters) -> SmallVec<[Datagram; 2]> {
-        let mut owed = SmallVec::new();
+        let mut expired = SmallVec::new();
         for family in 0..self.ages.len() {
             loop {
                 let slot = self.ages[family].oldest;
@@ -313,10 +313,10 @@ impl ReassemblyTable {
                 }
                 let entry = self.remove(slot);
                 counters.count_drops(DropReason::ReassemblyTimeout, entry.pieces.len() as u64);
-                owed.extend(entry.into_first());
+                expired.extend(entry.into_first());
             }
         }
-        owed
+        expired
     }
 
     /// When [`ReassemblyTable::timeouts`] has work.

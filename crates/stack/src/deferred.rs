@@ -325,21 +325,21 @@ impl<'a, P: Platform> LazyEffects<'a, P> {
 }
 
 /// Effects of a batch of events, performed once the cell has been released, even if the last event panics.
-pub(crate) struct OwedEffects<'a, P: Platform> {
+pub(crate) struct EffectsGuard<'a, P: Platform> {
     /// The effects so far.
     pub deferred: DeferredEffects<P>,
     links: &'a Links<P>,
 }
 
-impl<'a, P: Platform> OwedEffects<'a, P> {
+impl<'a, P: Platform> EffectsGuard<'a, P> {
     /// No effects yet.
     #[inline]
     pub fn new(links: &'a Links<P>) -> Self {
-        OwedEffects { deferred: DeferredEffects::default(), links }
+        EffectsGuard { deferred: DeferredEffects::default(), links }
     }
 }
 
-impl<P: Platform> Drop for OwedEffects<'_, P> {
+impl<P: Platform> Drop for EffectsGuard<'_, P> {
     #[inline]
     fn drop(&mut self) {
         if model_is_over::<P>() {

@@ -15,7 +15,7 @@
 //! architecture's own pass at any time ([`Gate::always`]): they end with it. So does a thread that is inside already,
 //! further up its own stack.
 //!
-//! A passage costs two stores to a line of the thread's own, a load of a shared word that rarely changes, and a [light
+//! To enter and leave costs two stores to a line of the thread's own, a load of a shared word that rarely changes, and a [light
 //! fence](Platform::light_fence): no lock and no read-modify-write. The thread that closes has the heavy fence.
 //!
 //! What may never happen: a thread inside while the state moves; a thread that sleeps outside an open gate; a thread
@@ -99,12 +99,12 @@ impl<P: Platform> GatePresence<P> {
 
 /// The calling thread is inside until this is dropped. Not `Send`.
 #[must_use = "the thread leaves when it is dropped"]
-pub struct Passage<'a, P: Platform> {
+pub struct GateGuard<'a, P: Platform> {
     here: &'a GatePresence<P>,
     _stays_on_its_thread: PhantomData<*const ()>,
 }
 
-impl<P: Platform> Drop for Passage<'_, P> {
+impl<P: Platform> Drop for GateGuard<'_, P> {
     #[inline(always)]
     fn drop(&mut self) {
         if !model_is_over::<P>() {
@@ -150,7 +150,7 @@ impl<P: Platform> Gate<P> {
     /// it has not passed; call [`Gate::enter`]. The most frequent calls come here first, because `enter` needs more
     /// registers.
     #[inline(always)]
-    pub fn enter_at_once(&self) -> Option<Passage<'_, P>> {
+    pub fn enter_at_once(&self) -> Option<GateGuard<'_, P>> {
         let here = self.inside.here_at_once()?;
         if here.word() != 0 {
             return None;
@@ -161,12 +161,12 @@ impl<P: Platform> Gate<P> {
             here.0.store(0, Ordering::Release);
             return None;
         }
-        Some(Passage { here, _stays_on_its_thread: PhantomData })
+        Some(GateGuard { here, _stays_on_its_thread: PhantomData })
     }
 
     /// A caller passes; waits while the gate is closed.
     #[inline(always)]
-    pub fn enter(&self) -> Passage<'_, P> {
+    pub fn enter(&self) -> GateGuard<'_, P> {
         let here = self.inside.here();
         let word = here.word();
         if word == 0 {
@@ -180,7 +180,7 @@ impl<P: Platform> Gate<P> {
         } else {
             here.again(word);
         }
-        Passage { here, _stays_on_its_thread: PhantomData }
+        GateGuard { here, _stays_on_its_thread: PhantomData }
     }
 
     #[cold]
@@ -204,7 +204,7 @@ impl<P: Platform> Gate<P> {
     /// A driver passes for one turn. If the gate is being closed, `rest` is called, which gives up the cells that the
     /// thread owns, and the thread waits until it is open.
     #[inline]
-    pub fn enter_as_driver(&self, rest: impl FnMut()) -> Passage<'_, P> {
+    pub fn enter_as_driver(&self, rest: impl FnMut()) -> GateGuard<'_, P> {
         let here = self.inside.here();
         let word = here.word();
         if word == 0 {
@@ -216,13 +216,13 @@ impl<P: Platform> Gate<P> {
         } else {
             here.again(word);
         }
-        Passage { here, _stays_on_its_thread: PhantomData }
+        GateGuard { here, _stays_on_its_thread: PhantomData }
     }
 
     /// A driver that waits for something else passes for a turn, unless the state moves: then no thread is inside that
     /// waits for this one. It rests when it polls.
     #[cold]
-    pub fn enter_as_driver_at_once(&self) -> Option<Passage<'_, P>> {
+    pub fn enter_as_driver_at_once(&self) -> Option<GateGuard<'_, P>> {
         let here = self.inside.here();
         let word = here.word();
         if word == 0 {
@@ -235,7 +235,7 @@ impl<P: Platform> Gate<P> {
         } else {
             here.again(word);
         }
-        Some(Passage { here, _stays_on_its_thread: PhantomData })
+        Some(GateGuard { here, _stays_on_its_thread: PhantomData })
     }
 
     #[cold]

@@ -104,13 +104,13 @@ impl<P: Platform> Drop for ReplySender<P> {
 pub struct ReplySlot<P: Platform> {
     /// There has been an answer. A hint for the caller's turns: the answer itself is under the lock.
     answered: P::AtomicBool,
-    news: Lock<SlotNews, P>,
+    state: Lock<ReplySlotState, P>,
     filled: Condvar<P>,
 }
 
 /// The messages that the caller at a slot has not seen yet.
 #[derive(Default)]
-struct SlotNews {
+struct ReplySlotState {
     reply: Option<Reply>,
     /// See [`Interrupt`].
     interrupted: bool,
@@ -121,7 +121,7 @@ impl<P: Platform> ReplySlot<P> {
     pub fn new() -> Arc<Self> {
         Arc::new(ReplySlot {
             answered: P::AtomicBool::new(false),
-            news: Lock::new(LockKind::Blocking, LockClass::Handoff, SlotNews::default()),
+            state: Lock::new(LockKind::Blocking, LockClass::Handoff, ReplySlotState::default()),
             filled: Condvar::new(),
         })
     }
@@ -130,7 +130,7 @@ impl<P: Platform> ReplySlot<P> {
     pub fn fill(&self, reply: Reply) {
         sync::walk::note(file!(), "stores the answer and wakes the caller if it sleeps");
         sync::walk::answer();
-        self.news.lock().reply = Some(reply);
+        self.state.lock().reply = Some(reply);
         self.answered.store(true, Ordering::Release);
         self.filled.notify_one();
     }
@@ -152,12 +152,12 @@ impl<P: Platform> ReplySlot<P> {
         loop {
             while work() {}
             yield_until::<P>(|| self.is_answered());
-            let mut news = self.news.lock();
-            while !std::mem::take(&mut news.interrupted) {
-                if let Some(reply) = news.reply.take() {
+            let mut state = self.state.lock();
+            while !std::mem::take(&mut state.interrupted) {
+                if let Some(reply) = state.reply.take() {
                     return reply;
                 }
-                news = self.filled.wait(news);
+                state = self.filled.wait(state);
             }
         }
     }
@@ -171,7 +171,7 @@ pub trait Interrupt: Send + Sync {
 
 impl<P: Platform> Interrupt for ReplySlot<P> {
     fn interrupt(&self) {
-        self.news.lock().interrupted = true;
+        self.state.lock().interrupted = true;
         self.filled.notify_one();
     }
 }

@@ -153,11 +153,11 @@ impl<P: Platform> Internet<P> {
         self.checks.deadline.start_again(now);
         egress.routes().timeouts(now);
         let mut fragments = self.fragments.hold();
-        let owed = fragments.timeouts(now, counters);
+        let expired = fragments.timeouts(now, counters);
         self.checks.deadline.note(fragments.next_deadline(), deferred);
         control.note_fragments(fragments.memory());
         drop(fragments);
-        for datagram in owed {
+        for datagram in expired {
             egress.refuse(&datagram, ErrorKind::ReassemblyTimeExceeded, counters, deferred);
         }
         self.addresses.address_timeouts(egress, now, counters, deferred);

@@ -212,12 +212,12 @@ impl<P: Platform> Driver<P> {
     /// the cells of the calling thread and waits until it has.
     #[inline]
     fn inside<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
-        // Moved out, because the passage borrows it: a clone would be a read-modify-write. A panic leaves none here.
+        // Moved out, because the guard borrows it: a clone would be a read-modify-write. A panic leaves none here.
         let gate = self.gate.take().unwrap_or_else(|| self.shared.gate().clone());
-        let passage = gate.enter_as_driver(|| self.slot.get().active.retire());
+        let guard = gate.enter_as_driver(|| self.slot.get().active.retire());
         self.find_architecture();
         let result = work(self);
-        drop(passage);
+        drop(guard);
         self.gate = Some(gate);
         result
     }

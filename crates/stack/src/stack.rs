@@ -30,7 +30,7 @@ use crate::clock::Clock;
 use crate::containment::Failure;
 use crate::deferred::DeferredEffects;
 use crate::flow::{Flow, Target};
-use crate::gate::Passage;
+use crate::gate::GateGuard;
 use crate::links::DriverLayout;
 use crate::pings::EchoReply;
 use crate::ports::{PortNumbers, Transport};
@@ -124,7 +124,7 @@ impl<P: Platform> Clone for Stack<P> {
 /// The architecture, during one call.
 struct ActiveCall<'a, P: Platform> {
     architecture: &'a dyn RunningArchitecture<P>,
-    _inside: Passage<'a, P>,
+    _inside: GateGuard<'a, P>,
 }
 
 impl<'a, P: Platform> Deref for ActiveCall<'a, P> {
@@ -139,7 +139,7 @@ impl<'a, P: Platform> Deref for ActiveCall<'a, P> {
 struct Core<P: Platform> {
     shared: Arc<Shared<P>>,
     running: Arc<ArchitectureSlot<P>>,
-    staffing: ThreadConfig,
+    thread_config: ThreadConfig,
     ports: PortNumbers<P>,
     /// Datagram sockets made so far.
     datagrams: P::AtomicU32,
@@ -182,7 +182,7 @@ impl<P: Platform> Stack<P> {
     }
 
     #[inline(always)]
-    fn active_inside<'a>(&'a self, inside: Passage<'a, P>) -> ActiveCall<'a, P> {
+    fn active_inside<'a>(&'a self, inside: GateGuard<'a, P>) -> ActiveCall<'a, P> {
         ActiveCall { architecture: &*self.core.running.get().active, _inside: inside }
     }
 

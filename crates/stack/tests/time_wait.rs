@@ -81,7 +81,7 @@ fn close_many(node: &mut Node<Real>, listener: &ListenerShared<Real>, each: u16)
 }
 
 /// The connections, and those in TIME-WAIT.
-fn census(node: &Node<Real>) -> (usize, usize) {
+fn pcbs_and_time_wait(node: &Node<Real>) -> (usize, usize) {
     let stats = node.stack.stats();
     (stats.connections, stats.time_wait)
 }
@@ -115,9 +115,9 @@ fn those_that_wait_take_little_memory_and_end_in_time(arch: Architecture) {
         assert!(each >= 64, "{each}: they are there");
     }
     node.pass(Duration::from_millis(59_000), Duration::from_millis(500));
-    assert_eq!(census(&node), (801, 801), "{arch}");
+    assert_eq!(pcbs_and_time_wait(&node), (801, 801), "{arch}");
     node.pass(Duration::from_millis(1500), Duration::from_millis(100));
-    assert_eq!(census(&node), (0, 0), "{arch}");
+    assert_eq!(pcbs_and_time_wait(&node), (0, 0), "{arch}");
     let stats = node.stack.stats();
     assert_eq!((stats.timers, stats.counters.get(Counter::ConnectionsClosed)), (0, 801), "{arch}");
 }
@@ -134,16 +134,16 @@ fn a_repeated_fin_is_answered_and_begins_the_wait_again(arch: Architecture) {
     for peer in peers.iter().step_by(2) {
         assert!(answers(&mut node, peer), "{arch}: {}", peer.port);
     }
-    assert_eq!(census(&node), (140, 140));
+    assert_eq!(pcbs_and_time_wait(&node), (140, 140));
     if has_cells(arch) {
         let cells = node.stack.shared().control().accounts();
         let grown = node.stack.stats().bytes.saturating_sub(bytes);
         assert!(grown <= 70 * 64 + (cells + 1) * (8 << 10), "{arch}: {grown} bytes more: they went back");
     }
     node.pass(Duration::from_secs(21), Duration::from_millis(500));
-    assert_eq!(census(&node), (70, 70), "{arch}: those that heard a FIN");
+    assert_eq!(pcbs_and_time_wait(&node), (70, 70), "{arch}: those that heard a FIN");
     node.pass(Duration::from_secs(40), Duration::from_millis(500));
-    assert_eq!(census(&node), (0, 0), "{arch}");
+    assert_eq!(pcbs_and_time_wait(&node), (0, 0), "{arch}");
 }
 
 /// Old duplicates and resets end no TIME-WAIT; a SYN with a newer timestamp does, and opens a new connection.
@@ -160,13 +160,17 @@ fn a_new_syn_opens_again_and_nothing_else_does(arch: Architecture) {
         let old = Peer { seq: peer.seq.wrapping_sub(7), ..*peer };
         let refused = node.exchange(&old.segment(TcpFlags::PSH, 50));
         assert_eq!(refused.len(), 1, "{arch}: an acknowledgement");
-        assert_eq!(census(&node).1, 40 - number);
+        assert_eq!(pcbs_and_time_wait(&node).1, 40 - number);
         let offer = Options { timestamps: Some(Timestamps { value: 101, echo: 0 }), ..Options::NONE };
         let syn = Segment { seq: ISS.wrapping_sub(9), ..Segment::syn(peer.port, PORT) }.options(offer);
         let answers = node.exchange(&syn.frame_over(peer.ends));
         let (syn_ack, _) = answers.iter().find_map(|frame| tcp_of(frame)).expect("a SYN-ACK");
         assert_eq!(syn_ack.flags, TcpFlags::SYN | TcpFlags::ACK);
-        assert_eq!((census(&node), dropped(&node, DropReason::TcpNoListener)), ((40, 39 - number), 0), "{arch}");
+        assert_eq!(
+            (pcbs_and_time_wait(&node), dropped(&node, DropReason::TcpNoListener)),
+            ((40, 39 - number), 0),
+            "{arch}"
+        );
     }
     assert_eq!(node.stack.stats().counters.get(Counter::TimeWaitReused), 40);
 }
@@ -198,9 +202,9 @@ fn they_move_with_the_stack(arch: Architecture) {
             }
         }
         node.pass(Duration::from_secs(59), Duration::from_millis(500));
-        assert_eq!(census(&node), (40, 40), "{arch} by {to}");
+        assert_eq!(pcbs_and_time_wait(&node), (40, 40), "{arch} by {to}");
         node.pass(Duration::from_secs(2), Duration::from_millis(500));
-        assert_eq!(census(&node), (0, 0), "{arch} by {to}");
+        assert_eq!(pcbs_and_time_wait(&node), (0, 0), "{arch} by {to}");
     }
 }
 
@@ -228,12 +232,12 @@ fn their_wake_up_is_known_after_memory_was_given_back(arch: Architecture) {
     }
     // Longer than a stack takes to return memory that was not needed for some time.
     node.pass(Duration::from_secs(35), Duration::from_millis(500));
-    assert_eq!((census(&node), node.stack.stats().timers), ((1, 1), 1), "{arch}");
+    assert_eq!((pcbs_and_time_wait(&node), node.stack.stats().timers), ((1, 1), 1), "{arch}");
     announce(&mut node);
     assert!(answers(&mut node, &peer), "{arch}");
-    assert_eq!((census(&node), node.stack.stats().timers), ((1, 1), 1), "{arch}");
+    assert_eq!((pcbs_and_time_wait(&node), node.stack.stats().timers), ((1, 1), 1), "{arch}");
     node.pass(Duration::from_secs(61), Duration::from_millis(500));
-    assert_eq!((census(&node), node.stack.stats().timers), ((0, 0), 0), "{arch}");
+    assert_eq!((pcbs_and_time_wait(&node), node.stack.stats().timers), ((0, 0), 0), "{arch}");
 }
 
 /// What is kept of a connection has its times in short: they are right however long the stack has run.
@@ -251,11 +255,11 @@ fn they_end_in_time_after_the_stack_has_run_for_months(arch: Architecture) {
     assert!(node.exchange(&next.segment(TcpFlags::RST, 100)).is_empty());
     assert!(answers(&mut node, &peers[1]), "{arch}");
     node.pass(Duration::from_secs(29), Duration::from_millis(500));
-    assert_eq!(census(&node), (8, 8), "{arch}");
+    assert_eq!(pcbs_and_time_wait(&node), (8, 8), "{arch}");
     node.pass(Duration::from_secs(2), Duration::from_millis(500));
-    assert_eq!(census(&node), (1, 1), "{arch}: the one that heard a FIN");
+    assert_eq!(pcbs_and_time_wait(&node), (1, 1), "{arch}: the one that heard a FIN");
     node.pass(Duration::from_secs(30), Duration::from_millis(500));
-    assert_eq!(census(&node), (0, 0), "{arch}");
+    assert_eq!(pcbs_and_time_wait(&node), (0, 0), "{arch}");
 }
 
 /// A user that keeps the socket of a connection that it has closed finds nothing, from TIME-WAIT on.
@@ -273,11 +277,11 @@ fn the_name_of_a_closed_connection_finds_nothing(arch: Architecture) {
     peer.ack = peer.ack.wrapping_add(1);
     node.exchange(&peer.and(TcpFlags::FIN).frame());
     assert!(matches!(node.call(&socket, Call::TakeError(tcp::TakeError)), Reply::Failure(None)), "{arch}: it is held");
-    assert_eq!(census(&node), (1, 1));
+    assert_eq!(pcbs_and_time_wait(&node), (1, 1));
     assert!(matches!(node.call(&socket, Call::Close(tcp::Close)), Reply::Done));
     for _ in 0..3 {
         assert!(matches!(node.call(&socket, Call::TakeError(tcp::TakeError)), Reply::Gone), "{arch}");
-        assert_eq!(census(&node), (1, 1));
+        assert_eq!(pcbs_and_time_wait(&node), (1, 1));
         node.exchange(&peer.and(TcpFlags::FIN).frame());
     }
 }
@@ -304,7 +308,7 @@ fn an_active_open_takes_over_a_tuple_that_waits(arch: Architecture) {
         let sent = node.settle();
         let (syn, _) = sent.iter().find_map(|frame| tcp_of(frame)).expect("a SYN");
         assert_eq!((syn.flags.contains(TcpFlags::SYN), syn.seq.0), (true, peer.expects.wrapping_add(65_535 + 2)));
-        assert_eq!(census(&node), (1, 0));
+        assert_eq!(pcbs_and_time_wait(&node), (1, 0));
         assert_eq!(node.stack.stats().counters.get(Counter::TimeWaitReused), 1);
         drop(socket);
     }

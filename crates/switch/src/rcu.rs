@@ -102,11 +102,11 @@ impl Posted {
         let known = |(old, at): &(LearnedSource, Time)| {
             old.key == source.key && old.port == source.port && now.since(*at) < AGAIN
         };
-        let news = !place.as_ref().is_some_and(known);
-        if news {
+        let is_new = !place.as_ref().is_some_and(known);
+        if is_new {
             *place = Some((source, now));
         }
-        news
+        is_new
     }
 }
 

@@ -60,7 +60,7 @@ pub(crate) fn transmit(
     now: Time,
     ack: Ack,
 ) -> Advertised {
-    let news = ho.has_unadvertised();
+    let unadvertised = ho.has_unadvertised();
     if ack == Ack::Pure {
         return output::transmit(sw, rq, ho, out, now, ack);
     }
@@ -68,10 +68,10 @@ pub(crate) fn transmit(
     if sw.has_work(rq) {
         send(sw, rq, ho, out, now);
     }
-    if ack == Ack::Now && news && ho.segments_out == before {
+    if ack == Ack::Now && unadvertised && ho.segments_out == before {
         acknowledge(sw, ho, out, now);
     }
-    (ho.segments_out != before && (news || ho.take_quick())).then_some((ho.acked, ho.advertised_edge))
+    (ho.segments_out != before && (unadvertised || ho.take_quick())).then_some((ho.acked, ho.advertised_edge))
 }
 
 /// [`transmit`] after the user has queued `len` bytes, at least 1, in one piece, and pushed them. Mostly a request or
@@ -92,7 +92,7 @@ pub(crate) fn transmit_piece(
     if !(at_rest && fits && plain) {
         return transmit(sw, rq, ho, out, now, Ack::None);
     }
-    let news = ho.has_unadvertised();
+    let unadvertised = ho.has_unadvertised();
     output::restart_after_idle(sw, out.config, now);
     sw.cwnd_limited = false;
     debug_assert!(len <= sw.congestion.cwnd(), "the window is at least one segment");
@@ -100,7 +100,7 @@ pub(crate) fn transmit_piece(
     let flags = TcpFlags::ACK.union(TcpFlags::PSH);
     let plain = PlainSegment { seq: from, len, flags, window, class: ho.marks.class() };
     if !put(ho, out, plain, |data| rq.copy_first(data), now) {
-        output::starved(sw, rq, from, out, now);
+        output::no_room(sw, rq, from, out, now);
         return None;
     }
     note_data_segment(sw, len, out);
@@ -110,7 +110,7 @@ pub(crate) fn transmit_piece(
         sw.guard_flight(out.config, now);
     }
     sw.arm(out);
-    (news || ho.take_quick()).then_some((ho.acked, ho.advertised_edge))
+    (unadvertised || ho.take_quick()).then_some((ho.acked, ho.advertised_edge))
 }
 
 /// Whether the header-out part makes plain headers: timestamps, no ECN signal, the checksum computed here.
@@ -140,7 +140,7 @@ fn send(sw: &mut SendWindow, rq: &mut RetransmitQueue, ho: &mut HeaderOut, out: 
     let one = unsent <= mss.min(usable) && out.credit > 0;
     let made = if one && (unsent == mss || output::small_may_leave(sw, false).is_ok()) {
         let pushed = sw.hold.is_pushed();
-        if put_data(sw, rq, ho, out, LaneData { len: unsent, pushed, window }, now) { Made::All } else { Made::Starved }
+        if put_data(sw, rq, ho, out, LaneData { len: unsent, pushed, window }, now) { Made::All } else { Made::NoRoom }
     } else {
         burst(sw, rq, ho, out, (usable, window), now)
     };
@@ -150,7 +150,7 @@ fn send(sw: &mut SendWindow, rq: &mut RetransmitQueue, ho: &mut HeaderOut, out: 
     match made {
         Made::All => {}
         Made::Some => return output::send_rest(sw, rq, ho, out, now, from),
-        Made::Starved => return output::starved(sw, rq, from, out, now),
+        Made::NoRoom => return output::no_room(sw, rq, from, out, now),
     }
     output::note_sent(sw, rq, from, out, now);
     if !sw.timer_kind.guards_flight() {
@@ -174,7 +174,7 @@ fn send_fin(
     let (from, flight) = (sw.nxt, sw.flight());
     let plain = PlainSegment { seq: from, len: 0, flags: TcpFlags::ACK.union(TcpFlags::FIN), window, class: NOT_ECT };
     if !put(ho, out, plain, |_| Sum::zero(), now) {
-        return output::starved(sw, rq, from, out, now);
+        return output::no_room(sw, rq, from, out, now);
     }
     sw.nxt += 1;
     sw.fin_sent = true;
@@ -195,7 +195,7 @@ enum Made {
     /// What the windows, the credit and Nagle's rule allow.
     Some,
     /// There was no buffer.
-    Starved,
+    NoRoom,
 }
 
 /// New data as whole segments, and then the tail, as far as `usable` bytes.
@@ -220,7 +220,7 @@ fn burst(
         }
         let pushed = len == unsent && sw.hold.is_pushed();
         if !put_data(sw, rq, ho, out, LaneData { len, pushed, window }, now) {
-            return Made::Starved;
+            return Made::NoRoom;
         }
         (unsent, usable) = (unsent - len, usable - len);
     }

@@ -56,7 +56,7 @@ pub(crate) fn transmit(
     now: Time,
     ack: Ack,
 ) -> Advertised {
-    let news = ho.has_unadvertised();
+    let unadvertised = ho.has_unadvertised();
     let before = out.segments.len();
     if ack == Ack::Pure {
         pure_ack(sw, ho, out, now);
@@ -67,10 +67,10 @@ pub(crate) fn transmit(
     let sent = out.segments.len() > before;
     // Between two hold-sets another thread may have advertised all of it. The peer would treat a repetition as a sign
     // of loss.
-    if ack == Ack::Now && !sent && news {
+    if ack == Ack::Now && !sent && unadvertised {
         pure_ack(sw, ho, out, now);
     }
-    (out.segments.len() > before && (news || ho.take_quick())).then_some((ho.acked, ho.advertised_edge))
+    (out.segments.len() > before && (unadvertised || ho.take_quick())).then_some((ho.acked, ho.advertised_edge))
 }
 
 impl SendWindow {
@@ -129,9 +129,9 @@ pub(crate) fn send_rest(
 
 /// The same, if there is no buffer for more.
 #[cold]
-pub(crate) fn starved(sw: &mut SendWindow, rq: &mut RetransmitQueue, from: SeqNumber, out: &mut Outbox<'_>, now: Time) {
+pub(crate) fn no_room(sw: &mut SendWindow, rq: &mut RetransmitQueue, from: SeqNumber, out: &mut Outbox<'_>, now: Time) {
     note_sent(sw, rq, from, out, now);
-    set_timer_after_sending(sw, rq, StopReason::Starved, out, now);
+    set_timer_after_sending(sw, rq, StopReason::NoRoom, out, now);
 }
 
 /// After a transmission of a sender with limits of its own: update the account, and wake waiting writers.
@@ -201,7 +201,7 @@ pub(crate) enum StopReason {
     /// The cork.
     Cork,
     /// The device or the buffer pool.
-    Starved,
+    NoRoom,
     /// The pacer.
     Paced,
     /// Waiting for the stack to report the path's MTU.
@@ -291,7 +291,7 @@ fn send_one_new(
     }
     if len > 0 && out.credit == 0 {
         out.tx_blocked = true;
-        return Err(StopReason::Starved);
+        return Err(StopReason::NoRoom);
     }
     // Data that the user did not push is pushed when its time has expired, or by the FIN.
     let pushed = sw.hold.is_pushed() || room.push || fin;
@@ -346,7 +346,7 @@ fn put_new(
         }
     }
     if !emit_data(ho, out, draft, |dst, sum| rq.copy_unsent(dst, sum)) {
-        return Err(StopReason::Starved);
+        return Err(StopReason::NoRoom);
     }
     Ok(note_new(sw, out, (len, fin), now))
 }
@@ -377,7 +377,7 @@ fn put_news(
     let sent =
         if counters { emit_data_with_counters(ho, out, draft, now, fill) } else { emit_data(ho, out, draft, fill) };
     if !sent {
-        return Err(StopReason::Starved);
+        return Err(StopReason::NoRoom);
     }
     ho.marks.cwr_sent();
     let bytes = note_new(sw, out, (len, fin), now);
@@ -542,12 +542,12 @@ fn set_timer_after_sending(
         }
         match hold {
             // The stack continues a blocked connection with `TransmitReady`; no answer from the peer is needed.
-            StopReason::Starved if sw.timer_kind == TimerPurpose::Persist => sw.stop_timer(),
+            StopReason::NoRoom if sw.timer_kind == TimerPurpose::Persist => sw.stop_timer(),
             // A device that stays blocked must not hold data for ever: see `user_timeout`.
-            StopReason::Starved if sw.timer_kind == TimerPurpose::Off => {
+            StopReason::NoRoom if sw.timer_kind == TimerPurpose::Off => {
                 sw.set_timer(TimerPurpose::Cork, sw.rtt.deadline(now))
             }
-            StopReason::Starved => {}
+            StopReason::NoRoom => {}
             // The stack runs the next event at once.
             StopReason::Path => {}
             // Its own deadline wakes it.

@@ -225,8 +225,8 @@ fn a_syn_carries_a_cookie_and_as_much_data_as_was_offered() {
     t.inject(peer("S.").seq(0).ack(1001).mss(1000));
     t.expect(&["P. 1001:1501(500) ack 1 win 65535"]);
     assert!(t.us.learnt);
-    let news = DestinationUpdate { cookie: None, mss: Some(1000), outcome: OfferOutcome::Taken };
-    assert_eq!((t.run(TakeDestinationUpdate), t.run(TakeDestinationUpdate)), (Some(news), None));
+    let update = DestinationUpdate { cookie: None, mss: Some(1000), outcome: OfferOutcome::Taken };
+    assert_eq!((t.run(TakeDestinationUpdate), t.run(TakeDestinationUpdate)), (Some(update), None));
     t.inject(peer(".").seq(1).ack(1501));
     assert_eq!((t.us.status().send_queue, t.us.status().traffic.bytes_acked), (0, 1500));
     t.pass(Duration::from_secs(100));

@@ -234,10 +234,10 @@ fn urgent_data_may_be_longer_than_a_pointer_reaches() {
 #[test]
 fn the_user_hears_of_urgent_data_when_it_begins_and_whenever_it_grows() {
     let mut t = plain();
-    for (seq, pointer, news) in [(1, 10, true), (11, 0, false), (21, 10, true), (31, 300, true), (41, 290, false)] {
+    for (seq, pointer, is_new) in [(1, 10, true), (11, 0, false), (21, 10, true), (31, 300, true), (41, 290, false)] {
         t.us.ready = Readiness::NONE;
         t.inject(peer("PU.").seq(seq).len(10).urgent(pointer));
-        assert_eq!(t.us.ready.contains(Readiness::URGENT), news, "pointer {pointer} at {seq}");
+        assert_eq!(t.us.ready.contains(Readiness::URGENT), is_new, "pointer {pointer} at {seq}");
     }
 }
 

@@ -102,7 +102,7 @@ impl State {
             _ => {
                 self.masked = None;
                 self.wake_sleepers(Wait::Unmasked, u32::MAX);
-                if std::mem::take(&mut self.owed) {
+                if std::mem::take(&mut self.preemption_due) {
                     self.horizon = 0;
                 }
             }
@@ -153,7 +153,7 @@ impl State {
         };
         let less = running(cpu) > priority;
         if less && self.cpus[cpu].thread.is_some_and(|thread| self.is_masking(thread)) {
-            self.owed = true;
+            self.preemption_due = true;
             return None;
         }
         less.then_some(cpu)
@@ -281,7 +281,7 @@ impl State {
             return;
         }
         if self.is_masking(thread) {
-            self.owed = true;
+            self.preemption_due = true;
             return;
         }
         let expired = clock > self.cpus[cpu].slice_end;

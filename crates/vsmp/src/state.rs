@@ -165,7 +165,7 @@ pub(crate) struct State {
     /// The thread that masks the CPU, and the depth of its masks.
     pub(crate) masked: Option<(usize, u32)>,
     /// That thread must give up the CPU when it unmasks it.
-    pub(crate) owed: bool,
+    pub(crate) preemption_due: bool,
     pub(crate) sleepers: HashMap<Wait, VecDeque<usize>>,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     scheduled: u64,
@@ -210,7 +210,7 @@ impl State {
             threads: Vec::new(),
             ready: Default::default(),
             masked: None,
-            owed: false,
+            preemption_due: false,
             sleepers: HashMap::new(),
             events: BinaryHeap::new(),
             scheduled: 0,

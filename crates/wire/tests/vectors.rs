@@ -397,7 +397,7 @@ mod icmp_messages {
     }
 
     #[test]
-    fn discovery_options_of_length_zero_or_overrunning_condemn_the_message() {
+    fn discovery_options_of_length_zero_or_overrunning_make_the_message_invalid() {
         let (src, dst) = (v6("fe80::1"), v6("ff02::1"));
         for (option, expected) in [
             (vec![14u8, 1, 0, 0, 0, 0, 0, 0], Ok(())),

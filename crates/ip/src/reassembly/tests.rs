@@ -216,9 +216,9 @@ fn deadlines_run_from_the_first_fragment_and_beginnings_are_reported() {
     assert!(table.timeouts(start + LIFETIME_V4, &counters).is_empty(), "the IPv4 beginning never came");
     assert_eq!(counters.dropped(DropReason::ReassemblyTimeout), 2);
     assert_eq!(table.next_deadline(), Some(start + LIFETIME_V6));
-    let owed = table.timeouts(start + LIFETIME_V6, &counters);
-    assert_eq!(owed.len(), 1);
-    assert_eq!((owed[0].src, owed[0].packet()[0] >> 4), (PEER6.into(), 6));
+    let expired = table.timeouts(start + LIFETIME_V6, &counters);
+    assert_eq!(expired.len(), 1);
+    assert_eq!((expired[0].src, expired[0].packet()[0] >> 4), (PEER6.into(), 6));
     assert!(table.is_empty() && table.next_deadline().is_none());
 }
 

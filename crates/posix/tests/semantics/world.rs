@@ -160,7 +160,7 @@ impl World {
             });
             let unshared = nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).is_ok();
             if !unshared || !ip("link set lo up") || !links.iter().flatten().all(|command| ip(command)) {
-                println!("skipped: a network namespace, veth or the command `ip` is not to be had here");
+                println!("skipped: a network namespace, veth or the command `ip` is not available here");
                 return;
             }
             let number = |name: &str| nix::net::if_::if_nametoindex(name).expect("the interface was made");

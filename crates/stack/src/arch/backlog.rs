@@ -100,11 +100,11 @@ pub enum LeftBehind {
 pub fn new<P: Platform>(
     shared: &Arc<Shared<P>>,
     left: LeftBehind,
-    staffing: ThreadConfig,
+    thread_config: ThreadConfig,
     contents: Box<Contents<P>>,
 ) -> Arc<dyn RunningArchitecture<P>> {
     match left {
-        LeftBehind::ForOwner => msgp::new(shared, (LockPlan::Backlog, Habits::PLAIN), staffing, contents),
-        LeftBehind::ForProcessor => processor::new(shared, staffing, contents),
+        LeftBehind::ForOwner => msgp::new(shared, (LockPlan::Backlog, Habits::PLAIN), thread_config, contents),
+        LeftBehind::ForProcessor => processor::new(shared, thread_config, contents),
     }
 }

@@ -33,7 +33,7 @@ use super::polled_rings::PolledRings;
 use super::{NotAtRest, RunningArchitecture};
 use crate::call::{self, Call, ControlRequest, Ingress, OpenRefused, OpenRequest, Reply};
 use crate::connections::{Calls, Datagrams, Upkeep};
-use crate::deferred::{DeferredEffects, LazyEffects, OwedEffects};
+use crate::deferred::{DeferredEffects, EffectsGuard, LazyEffects};
 use crate::flow::{self, Key, Target, UdpName};
 use crate::handoff::{CellMessage, Interrupt, ReplySender, ReplySlot, TableJob};
 use crate::place::cell::CACHED;
@@ -455,7 +455,7 @@ impl<P: Platform, E: Exclusion<P>> OwnedCells for CellsInner<P, E> {
     }
 
     fn read_mail(&self) -> bool {
-        let Some(_passage) = self.hub.shared.gate().enter_as_driver_at_once() else { return false };
+        let Some(_inside) = self.hub.shared.gate().enter_as_driver_at_once() else { return false };
         self.mine().filter(|(_, cell)| cell.read_mail(&self.hub)).count() > 0
     }
 }
@@ -726,12 +726,12 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
             self.start();
             return Err(NotAtRest);
         }
-        let (now, mut owed) = (hub.shared.clock().now(), OwedEffects::new(hub.shared.links()));
+        let (now, mut effects) = (hub.shared.clock().now(), EffectsGuard::new(hub.shared.links()));
         for cell in cells.iter().filter(|_| E::CHANNELS) {
-            let ended = cell.seize(hub, |cell| cell.end_channels(now, &mut owed.deferred));
+            let ended = cell.seize(hub, |cell| cell.end_channels(now, &mut effects.deferred));
             contents.had_channels.extend(ended.into_iter().flatten());
         }
-        drop(owed);
+        drop(effects);
         for cell in cells {
             contents.messages.append(&mut cell.withdraw());
             cell.seize(hub, |cell| cell.dissolve(&mut contents));

@@ -53,8 +53,8 @@ pub const DECLARATION: Declaration<usize> = Declaration {
 pub fn new<P: Platform>(
     shared: &Arc<Shared<P>>,
     threads: usize,
-    staffing: ThreadConfig,
+    thread_config: ThreadConfig,
     contents: Box<Contents<P>>,
 ) -> Arc<dyn RunningArchitecture<P>> {
-    connp_t::new(shared, Owners::waiting(QueueKind::Mutex), ThreadConfig { cpus: threads, ..staffing }, contents)
+    connp_t::new(shared, Owners::waiting(QueueKind::Mutex), ThreadConfig { cpus: threads, ..thread_config }, contents)
 }

@@ -19,7 +19,7 @@ use super::own_threads::OwnThreads;
 use super::passes_on::passes_on;
 use super::{NotAtRest, RunningArchitecture};
 use crate::call::Ingress;
-use crate::deferred::{DeferredEffects, OwedEffects};
+use crate::deferred::{DeferredEffects, EffectsGuard};
 use crate::place::Contents;
 use crate::shared::Shared;
 
@@ -97,10 +97,10 @@ impl<P: Platform, A: AboveWorkers<P>> FrameWorkers<P, A> {
     fn carry(&self, mut taken: TakenFrame<'_, P>, carrier: &mut Option<Box<dyn CarriesFrames<P>>>) {
         let (shared, counters) = (self.above.shared(), self.above.counters());
         let carried = shared.failures.survive(counters, || {
-            let mut owed = OwedEffects::new(shared.links());
+            let mut effects = EffectsGuard::new(shared.links());
             if let (Some(frame), Some(carrier)) = (taken.frame.take(), carrier) {
-                carrier.carry(frame, self, counters, &mut owed.deferred);
-                self.above.end_of_batch(&mut owed.deferred);
+                carrier.carry(frame, self, counters, &mut effects.deferred);
+                self.above.end_of_batch(&mut effects.deferred);
             }
         });
         if carried.is_none() {

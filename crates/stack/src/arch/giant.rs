@@ -49,8 +49,8 @@ pub const DECLARATION: Declaration<()> = Declaration {
 pub fn new<P: Platform>(
     shared: &Arc<Shared<P>>,
     (): (),
-    staffing: ThreadConfig,
+    thread_config: ThreadConfig,
     contents: Box<Contents<P>>,
 ) -> Arc<dyn RunningArchitecture<P>> {
-    connp_l::new(shared, Groups::new(1), staffing, contents)
+    connp_l::new(shared, Groups::new(1), thread_config, contents)
 }

@@ -41,7 +41,7 @@ use super::shared_nothing::CoreDomain;
 use crate::attempt::attempt;
 use crate::charge;
 use crate::connections::Upkeep;
-use crate::deferred::{DeferredEffects, OwedEffects};
+use crate::deferred::{DeferredEffects, EffectsGuard};
 use crate::handoff::{CellMessage, Interrupt, PendingReply};
 use crate::place::{Cell, Contents};
 use crate::shared::{Shared, boxed};
@@ -219,9 +219,9 @@ impl<P: Platform> LwktCore<P> {
         loop {
             let call = suspender.as_mut().and_then(|suspender| suspender.lent());
             let left = shared.failures.survive(&shared.counters, || {
-                let mut owed = OwedEffects::new(shared.links());
-                let left = self.polled.with_mine(|cell| self.run(cell, now, &mut rest, call, &mut owed.deferred));
-                drop(owed);
+                let mut effects = EffectsGuard::new(shared.links());
+                let left = self.polled.with_mine(|cell| self.run(cell, now, &mut rest, call, &mut effects.deferred));
+                drop(effects);
                 left
             });
             match left {

@@ -39,7 +39,7 @@ use super::select::ThreadConfig;
 use super::work_stream::WorkStream;
 use super::{NotAtRest, RunningArchitecture};
 use crate::call::Ingress;
-use crate::deferred::{DeferredEffects, OwedEffects};
+use crate::deferred::{DeferredEffects, EffectsGuard};
 use crate::flow;
 use crate::handoff::CellMessage;
 use crate::place::pcb::{ConnectionLocks, LockPlan};
@@ -176,12 +176,12 @@ impl<P: Platform> NetisrInner<P> {
         let Some(mut turn) = self.streams[stream].turn() else { return };
         let shared = self.msgp.shared();
         loop {
-            let (now, mut owed) = (shared.clock().now(), OwedEffects::new(shared.links()));
+            let (now, mut effects) = (shared.clock().now(), EffectsGuard::new(shared.links()));
             while let Some(mut packet) = turn.taken.pop_front() {
                 sync::walk::note(file!(), "the thread of the work stream takes the packet");
-                self.msgp.post(&mut packet, now, &mut owed.deferred);
+                self.msgp.post(&mut packet, now, &mut effects.deferred);
             }
-            drop(owed);
+            drop(effects);
             if self.stop.load(Ordering::Acquire) || !turn.more() {
                 return;
             }

@@ -38,7 +38,7 @@ use super::ready_queues::ReadyQueues;
 use super::select::ThreadConfig;
 use super::{NotAtRest, RunningArchitecture};
 use crate::call::{Call, ControlRequest, Ingress, Reply};
-use crate::deferred::{DeferredEffects, OwedEffects};
+use crate::deferred::{DeferredEffects, EffectsGuard};
 use crate::flow::{self, Target};
 use crate::place::locked::{LockedConnection, QueuesForProcessors};
 use crate::place::pcb::{ConnectionLocks, LockPlan};
@@ -116,9 +116,9 @@ impl<P: Platform> ProcessorsInner<P> {
     fn run(&self, connection: &Arc<LockedConnection<P>>) {
         let (shared, counters) = (&self.shared, self.msgp.place().here());
         let ran = shared.failures.survive(counters, || {
-            let (now, mut owed) = (shared.clock().now(), OwedEffects::new(shared.links()));
-            self.msgp.place().run_turn(connection, &mut owed.deferred);
-            self.msgp.run_handlers(now, &mut owed.deferred);
+            let (now, mut effects) = (shared.clock().now(), EffectsGuard::new(shared.links()));
+            self.msgp.place().run_turn(connection, &mut effects.deferred);
+            self.msgp.run_handlers(now, &mut effects.deferred);
         });
         if ran.is_none() {
             counters.count_drop(DropReason::ReceiverPanicked);

@@ -40,7 +40,7 @@ trait Constructs<P: Platform>: Send + Sync {
         &self,
         option: u16,
         shared: &Arc<Shared<P>>,
-        staffing: ThreadConfig,
+        thread_config: ThreadConfig,
         contents: Box<Contents<P>>,
     ) -> Arc<dyn RunningArchitecture<P>>;
 }
@@ -55,10 +55,10 @@ impl<P: Platform, T: Copy + Sync> Constructs<P> for ConstructorOf<P, T> {
         &self,
         option: u16,
         shared: &Arc<Shared<P>>,
-        staffing: ThreadConfig,
+        thread_config: ThreadConfig,
         contents: Box<Contents<P>>,
     ) -> Arc<dyn RunningArchitecture<P>> {
-        (self.new)(shared, self.declaration.parameter(option), staffing, contents)
+        (self.new)(shared, self.declaration.parameter(option), thread_config, contents)
     }
 }
 
@@ -115,7 +115,7 @@ impl Registered {
         self,
         option: u16,
         shared: &Arc<Shared<P>>,
-        staffing: ThreadConfig,
+        thread_config: ThreadConfig,
         contents: Box<Contents<P>>,
     ) -> Arc<dyn RunningArchitecture<P>> {
         let list = LIST.read().unwrap_or_else(PoisonError::into_inner);
@@ -126,6 +126,6 @@ impl Registered {
             panic!("{} is not registered for the platform {}", declared.name(), std::any::type_name::<P>())
         });
         drop(list);
-        maker.make(option, shared, staffing, contents)
+        maker.make(option, shared, thread_config, contents)
     }
 }

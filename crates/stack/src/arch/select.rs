@@ -63,15 +63,15 @@ macro_rules! architectures {
         pub fn build<P: Platform>(
             arch: Architecture,
             shared: &Arc<Shared<P>>,
-            staffing: ThreadConfig,
+            thread_config: ThreadConfig,
             contents: Box<Contents<P>>,
         ) -> Arc<dyn RunningArchitecture<P>> {
             match arch.family {
                 $(Family::$module => {
                     let parameter = super::$module::DECLARATION.parameter(arch.option);
-                    super::$module::new(shared, parameter, staffing, contents)
+                    super::$module::new(shared, parameter, thread_config, contents)
                 })*
-                Family::Registered(registered) => registered.build(arch.option, shared, staffing, contents),
+                Family::Registered(registered) => registered.build(arch.option, shared, thread_config, contents),
             }
         }
     };

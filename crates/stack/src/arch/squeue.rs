@@ -242,7 +242,7 @@ impl<P: Platform> Exclusion<P> for Squeue<P> {
     /// Not while something is owed to users: it does not move on.
     fn seize<R>(&self, _: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
         let queue = self.queue.lock();
-        if queue.owes() || !self.take_flag() {
+        if queue.has_upcalls() || !self.take_flag() {
             return None;
         }
         drop(queue);

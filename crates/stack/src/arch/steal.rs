@@ -34,7 +34,7 @@ use super::ready_queues::ReadyQueues;
 use super::select::ThreadConfig;
 use super::{NotAtRest, RunningArchitecture, backlog};
 use crate::call::{Call, ControlRequest, Ingress, Reply};
-use crate::deferred::{DeferredEffects, OwedEffects};
+use crate::deferred::{DeferredEffects, EffectsGuard};
 use crate::flow::Target;
 use crate::handoff::CellMessage;
 use crate::place::pcb::{ConnectionLocks, LockPlan};
@@ -133,10 +133,10 @@ impl<P: Platform> Steal<P> {
     fn run(&self, target: Target) {
         sync::walk::note(file!(), "takes a ready connection, and runs its handler");
         let (cores, place) = (self.msgp.dispatch(), self.msgp.place());
-        let (now, mut owed) = (cores.shared.clock().now(), OwedEffects::new(cores.shared.links()));
-        let again = place.run_ready(&target, now, &mut owed.deferred);
-        cores.dispatch(place, || now, &mut owed.deferred);
-        drop(owed);
+        let (now, mut effects) = (cores.shared.clock().now(), EffectsGuard::new(cores.shared.links()));
+        let again = place.run_ready(&target, now, &mut effects.deferred);
+        cores.dispatch(place, || now, &mut effects.deferred);
+        drop(effects);
         if again {
             cores.make_ready(target);
         }

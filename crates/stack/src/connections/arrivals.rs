@@ -65,10 +65,10 @@ pub trait Arrivals: Place {
                 if !self.admit(&id, UnawaitedEvent::Segment(&mut arrival.segment), now) {
                     return;
                 }
-                let doomed = ResetOnPanic { place: self, id: &id, now, deferred };
+                let guard = ResetOnPanic { place: self, id: &id, now, deferred };
                 let event = tcp::SegmentArrives(&mut arrival.segment);
-                let reply = doomed.place.run(doomed.id, held, event, now, doomed.deferred);
-                std::mem::forget(doomed);
+                let reply = guard.place.run(guard.id, held, event, now, guard.deferred);
+                std::mem::forget(guard);
                 if let Some(tcp::Disposition::Recycled(segment)) = reply {
                     self.recycled(ArrivingSegment { segment: Some(*segment), ..*arrival }, now, deferred);
                 }

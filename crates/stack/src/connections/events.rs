@@ -57,7 +57,7 @@ pub trait Events: Place {
     fn contain(&mut self, id: &Self::Id, panic: Panic, now: Time, deferred: &mut DeferredEffects<Self::Platform>) {
         let scope = self.flow(id).map_or(FaultScope::Work, |flow| FaultScope::Connection(flow.tuple));
         self.shared().failures.note(panic, scope, self.counters());
-        if let Some(socket) = self.condemn(id, now, deferred) {
+        if let Some(socket) = self.abort(id, now, deferred) {
             deferred.wake(&socket, CONDEMNED, Writers::Many);
         }
     }
@@ -66,17 +66,17 @@ pub trait Events: Place {
     /// panic again. A thread that waits for the connection finds it closed.
     #[cold]
     #[inline(never)]
-    fn condemn(
+    fn abort(
         &mut self,
         id: &Self::Id,
         now: Time,
         deferred: &mut DeferredEffects<Self::Platform>,
     ) -> Option<Arc<TcpSocket<Self::Platform>>> {
         let socket = self.socket(id)?;
-        self.condemn_handler(id, now, deferred);
+        self.abort_handler(id, now, deferred);
         let _ = attempt(|| self.work(id, Self::Held::default(), tcp::Abort, now, deferred));
         self.remove(id);
-        socket.condemn();
+        socket.abort();
         Some(socket)
     }
 
@@ -149,11 +149,11 @@ pub trait Events: Place {
     /// A connection that was opened with its SYN has failed.
     #[cold]
     fn unfinished(&mut self, id: &Self::Id, (reset, remove): (bool, bool), now: Time) {
-        let owed = self.with_directory(|directory, _| {
+        let admission = self.with_directory(|directory, _| {
             let slot = Self::slot(directory, id)?;
             directory.take_admission(slot)
         });
-        if let Some(admission) = owed {
+        if let Some(admission) = admission {
             if reset { admission.reset(now) } else { admission.abandon() }
         }
         if remove {
@@ -242,8 +242,8 @@ impl<L: Place> Drop for ResetOnPanic<'_, L> {
     fn drop(&mut self) {
         let shared = self.place.shared().clone();
         if shared.failures.contains() {
-            let condemned = attempt(|| self.place.condemn(self.id, self.now, self.deferred));
-            condemned.ok().flatten().into_iter().for_each(|socket| shared.failures.defer_notification(socket));
+            let aborted = attempt(|| self.place.abort(self.id, self.now, self.deferred));
+            aborted.ok().flatten().into_iter().for_each(|socket| shared.failures.defer_notification(socket));
         }
     }
 }

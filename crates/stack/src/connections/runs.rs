@@ -56,9 +56,9 @@ impl<P: Platform> Cell<P> {
         if self.is_handled(slot) {
             return 0;
         }
-        let doomed = ResetOnPanic { place: self, id: &slot, now, deferred };
-        let taken = doomed.place.run(&slot, (), tcp::RunArrives(segments), now, doomed.deferred);
-        std::mem::forget(doomed);
+        let guard = ResetOnPanic { place: self, id: &slot, now, deferred };
+        let taken = guard.place.run(&slot, (), tcp::RunArrives(segments), now, guard.deferred);
+        std::mem::forget(guard);
         let taken = taken.unwrap_or(0);
         charge::segments::<P>(taken);
         taken

@@ -298,7 +298,7 @@ impl<P: Platform> Place for Cell<P> {
         match attempt(|| work(connection, around, None, tcp::Open(fast_open), now, deferred)) {
             Ok(((), effects)) => Ok(Opened { id: key.slot, key, route: connection.route, effects }),
             Err(panic) => {
-                connection.socket.condemn();
+                connection.socket.abort();
                 site.shared.control().account().discharge(site.account, connection.charge, site.shared.control().tcp());
                 directory.connections.free(key.slot);
                 site.shared.failures.note(panic, FaultScope::Connection(flow.tuple), site.counters);
@@ -405,11 +405,11 @@ impl<P: Platform> Place for Cell<P> {
         self.handlers.deadline(*slot).is_some()
     }
 
-    fn condemn_handler(&mut self, slot: &u32, now: Time, deferred: &mut DeferredEffects<P>) {
+    fn abort_handler(&mut self, slot: &u32, now: Time, deferred: &mut DeferredEffects<P>) {
         if let Some(handler) = self.handlers.take(*slot)
             && let Some(flow) = self.flow(slot)
         {
-            handlers::condemn(handler, (&self.shared, &flow, &self.counters), now, deferred);
+            handlers::abort(handler, (&self.shared, &flow, &self.counters), now, deferred);
         }
     }
 

@@ -188,7 +188,7 @@ impl<P: Platform> Cell<P> {
         }
         if end.clamped {
             // Data that the user takes before it sees the request is counted here; it reports data that it takes later.
-            end.be_told();
+            end.request_report();
             let bytes = end.unread();
             self.run_contained(&slot, (), tcp::ReportUnread { bytes }, now, deferred);
             end.clamped = bytes > 0;

@@ -122,14 +122,14 @@ impl RunsEvents for Gone {
 
 /// The last callback of a handler whose connection was ended by a panic of the stack.
 #[cold]
-pub(super) fn condemn<P: Platform>(
+pub(super) fn abort<P: Platform>(
     mut handler: Box<HandlerState<P>>,
     (shared, flow, counters): (&Shared<P>, &Flow, &Counters),
     now: Time,
     deferred: &mut DeferredEffects<P>,
 ) {
     let mut posts = Vec::new();
-    if let Err(panic) = attempt(|| handler.run_condemned(&mut Gone(now), &mut posts)) {
+    if let Err(panic) = attempt(|| handler.run_aborted(&mut Gone(now), &mut posts)) {
         shared.failures.note_handler(panic, flow.tuple, counters);
     }
     deferred.post(posts);

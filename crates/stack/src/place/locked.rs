@@ -546,8 +546,8 @@ impl<'a, P: Platform, R: ConnectionRef<P>> Place for &'a Locked<P, R> {
         id.socket.ready.is_handled()
     }
 
-    fn condemn_handler(&mut self, id: &Self::Id, now: Time, deferred: &mut DeferredEffects<P>) {
-        Locked::condemn_handler(self, id, now, deferred);
+    fn abort_handler(&mut self, id: &Self::Id, now: Time, deferred: &mut DeferredEffects<P>) {
+        Locked::abort_handler(self, id, now, deferred);
     }
 
     fn flow(&mut self, id: &Self::Id) -> Option<Flow> {

@@ -293,7 +293,7 @@ pub trait Place: Sized {
     fn has_handler_timer(&mut self, id: &Self::Id) -> bool;
 
     /// The connection is ended by a panic of the stack: the last callback of its handler, if it has one.
-    fn condemn_handler(&mut self, id: &Self::Id, now: Time, deferred: &mut DeferredEffects<Self::Platform>);
+    fn abort_handler(&mut self, id: &Self::Id, now: Time, deferred: &mut DeferredEffects<Self::Platform>);
 
     /// The connection's flow.
     fn flow(&mut self, id: &Self::Id) -> Option<Flow>;

@@ -5,7 +5,7 @@
 //! a ready handler waits in one place, and one thread at a time has it. Generic over the handler, so that models run it
 //! with numbers.
 //!
-//! A connection that is given up takes its handler along ([`HandlerTurns::condemn`]): from the thread that has it, at the
+//! A connection that is given up takes its handler along ([`HandlerTurns::abort`]): from the thread that has it, at the
 //! end of its turn.
 //!
 //! What may never happen: two threads have the handler; bits were left, no thread has it, and none was notified; the
@@ -21,13 +21,13 @@ struct Turn<H> {
     /// `None` while a thread has it, and after its last callback.
     handler: Option<H>,
     left: Readiness,
-    condemned: bool,
+    aborted: bool,
 }
 
 impl<H, P: Platform> HandlerTurns<H, P> {
     /// A handler without bits.
     pub fn new(handler: H) -> Self {
-        let turn = Turn { handler: Some(handler), left: Readiness::NONE, condemned: false };
+        let turn = Turn { handler: Some(handler), left: Readiness::NONE, aborted: false };
         HandlerTurns(Lock::new(LockKind::Blocking, LockClass::SocketBuffer, turn))
     }
 
@@ -48,9 +48,9 @@ impl<H, P: Platform> HandlerTurns<H, P> {
 
     /// The connection is given up: takes the handler for its last callback. `None`: a thread has it, which gets it from
     /// [`HandlerTurns::put_back`]; or it has ended.
-    pub fn condemn(&self) -> Option<H> {
+    pub fn abort(&self) -> Option<H> {
         let mut turn = self.0.lock();
-        turn.condemned = true;
+        turn.aborted = true;
         turn.handler.take()
     }
 
@@ -60,7 +60,7 @@ impl<H, P: Platform> HandlerTurns<H, P> {
     /// The connection was given up meanwhile: the handler, for its last callback.
     pub fn put_back(&self, handler: H) -> Result<bool, H> {
         let mut turn = self.0.lock();
-        if turn.condemned {
+        if turn.aborted {
             return Err(handler);
         }
         let ready = !turn.left.is_empty();
@@ -98,10 +98,10 @@ mod tests {
     #[test]
     fn a_connection_that_is_given_up_takes_its_handler_along() {
         let turns = HandlerTurns::<u32, Real>::new(7);
-        assert_eq!((turns.condemn(), turns.condemn(), turns.take()), (Some(7), None, None));
+        assert_eq!((turns.abort(), turns.abort(), turns.take()), (Some(7), None, None));
         let turns = HandlerTurns::<u32, Real>::new(7);
         assert!(turns.take().is_some());
-        assert_eq!((turns.condemn(), turns.leave(Readiness::READABLE)), (None, false), "a thread has it");
+        assert_eq!((turns.abort(), turns.leave(Readiness::READABLE)), (None, false), "a thread has it");
         assert_eq!((turns.put_back(7), turns.take()), (Err(7), None));
     }
 

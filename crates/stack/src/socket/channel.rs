@@ -228,7 +228,7 @@ impl<P: Platform> Channel<P> {
     }
 
     /// The owner could not be notified of room: the next [`Channel::take`] reports it again.
-    pub(crate) fn owe(&self) {
+    pub(crate) fn report_again(&self) {
         self.words.more.store(true, Ordering::Release);
     }
 
@@ -286,7 +286,7 @@ impl<P: Platform> OwnerEnd<P> {
         if self.ended || self.is_open() {
             return !self.ended;
         }
-        self.be_told();
+        self.request_report();
         self.is_open()
     }
 
@@ -295,7 +295,7 @@ impl<P: Platform> OwnerEnd<P> {
     }
 
     /// The user reports when it has next taken data.
-    pub(crate) fn be_told(&self) {
+    pub(crate) fn request_report(&self) {
         self.words.more.store(true, Ordering::Release);
         P::fence(Ordering::SeqCst);
     }

@@ -99,7 +99,7 @@ impl<P: Platform> TcpSocket<P> {
     }
 
     /// Called by the cell that gives the connection up after a panic: its name finds nothing from then on.
-    pub(crate) fn condemn(&self) {
+    pub(crate) fn abort(&self) {
         self.key.store(CONDEMNED, Ordering::Release);
     }
 
@@ -116,7 +116,7 @@ impl<P: Platform> TcpSocket<P> {
     }
 
     /// Whether the connection was given up after a panic; see [`crate::Stack::failures`].
-    pub fn is_condemned(&self) -> bool {
+    pub fn is_aborted(&self) -> bool {
         self.key.load(Ordering::Acquire) == CONDEMNED
     }
 

@@ -177,9 +177,9 @@ fn a_socket_knows_both_ends_of_its_flow() {
 fn a_socket_is_named_by_its_key_until_its_connection_is_given_up() {
     let (socket, key) = (socket(), Key { slot: 5, generation: 9 });
     socket.placed(key);
-    assert_eq!((socket.target().key, socket.slot(), socket.is_condemned()), (key, Some(5), false));
-    socket.condemn();
-    assert_eq!((socket.slot(), socket.is_condemned()), (None, true));
+    assert_eq!((socket.target().key, socket.slot(), socket.is_aborted()), (key, Some(5), false));
+    socket.abort();
+    assert_eq!((socket.slot(), socket.is_aborted()), (None, true));
     assert_ne!(socket.target().key, key);
 }
 

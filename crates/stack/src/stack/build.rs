@@ -174,11 +174,11 @@ impl<P: Platform> Stack<P> {
             contain,
         };
         let shared = Shared::new(settings, (built, ports), routes, machines);
-        let staffing = ThreadConfig { cpus: config.cpus.max(1), own_threads: config.own_threads };
-        let active = select::build(config.arch, &shared, staffing, boxed(Contents::empty));
+        let thread_config = ThreadConfig { cpus: config.cpus.max(1), own_threads: config.own_threads };
+        let active = select::build(config.arch, &shared, thread_config, boxed(Contents::empty));
         let running = Arc::new(ArchitectureSlot::new(Running { active, arch: config.arch, version: 0 }));
         let (ports, datagrams) = (ports::PortNumbers::default(), P::AtomicU32::new(0));
-        let core = Core { shared, running, staffing, ports, datagrams, rss, homing: config.homing };
+        let core = Core { shared, running, thread_config, ports, datagrams, rss, homing: config.homing };
         let stack = Stack { core: Arc::new(core) };
         let (shared, mut deferred) = (&stack.core.shared, DeferredEffects::default());
         // No thread owns the tables yet.

@@ -114,7 +114,7 @@ impl<P: Platform> Stack<P> {
         if taken.more {
             let target = socket.target();
             if self.active().tell(&target, CellMessage::Continue(target)).is_err() {
-                channel.owe();
+                channel.report_again();
             }
         }
         true

@@ -139,7 +139,7 @@ impl<P: Platform> Stack<P> {
         add_up(&contents, &shared.counters);
         let messages = std::mem::take(&mut contents.messages);
         let had_channels = std::mem::take(&mut contents.had_channels);
-        let active = select::build(arch, shared, core.staffing, Box::new(contents));
+        let active = select::build(arch, shared, core.thread_config, Box::new(contents));
         let next = Running { active, arch, version: old.version + 1 };
         core.running.update(|running| {
             *running = next;

@@ -12,7 +12,7 @@ use testbed::limit::HANG;
 use crate::bench::{Bench, CELLS};
 use crate::faults::{Asks, Deaf};
 use crate::scene::State;
-use crate::squeue_telling::Tells;
+use crate::squeue_upcalls::Tells;
 use crate::two_queues::fin;
 
 /// Batches of 64 segments, the last of which finds the queue of 4096 messages full.

@@ -24,7 +24,7 @@ mod processor;
 mod scene;
 mod softint;
 mod squeue_polling;
-mod squeue_telling;
+mod squeue_upcalls;
 mod threads;
 mod two_queues;
 mod wakes;

@@ -139,7 +139,7 @@ fn a_call_from_a_watch_performs_its_effects(arch: Architecture) {
     }
 }
 
-/// Segments wait for room in a full device. When there is some, the receive thread brings their connections the news, and wakes the
+/// Segments wait for room in a full device. When there is some, the receive thread notifies their connections, and wakes the
 /// threads that send: these sleep, and no later event would wake them.
 #[every_arch]
 fn room_in_a_device_wakes_the_threads_that_wait_for_it(arch: Architecture) {

@@ -277,7 +277,7 @@ impl TcpEvent for ReceiveReady {
             take(rw, self.max, &mut received);
             let taken: usize = received.data.iter().map(|buffer| buffer.len()).sum();
             rw.kept = kept(self.unread + taken);
-            received.window_clamped = rw.kept > 0 && rw.is_pinched();
+            received.window_clamped = rw.kept > 0 && rw.is_clamped();
             Some(window_update(rw, ra))
         });
         out.memory -= i64::from(received.memory);
@@ -389,7 +389,7 @@ fn take_piece(rw: &mut ReceiveWindow, max: usize, received: &mut Received) -> bo
     let Some(buffer) = pop_piece(rw, max) else { return false };
     received.memory += of_buffer(&buffer);
     received.data.push(buffer);
-    received.window_clamped = rw.kept > 0 && rw.is_pinched();
+    received.window_clamped = rw.kept > 0 && rw.is_clamped();
     true
 }
 
@@ -416,7 +416,7 @@ fn take(rw: &mut ReceiveWindow, max: usize, received: &mut Received) {
     });
     rw.queued -= taken as u32;
     rw.kept = kept(taken.saturating_sub(max));
-    received.window_clamped = rw.kept > 0 && rw.is_pinched();
+    received.window_clamped = rw.kept > 0 && rw.is_clamped();
     received.more = rw.queued > 0;
     received.end = !received.more && (rw.finished() || rw.discards());
     if rw.urgent_valid {

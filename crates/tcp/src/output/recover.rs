@@ -64,7 +64,7 @@ fn resend_first(
     let right = loss.first_end(una, nxt, mss);
     let right = within_record(sw, una, right);
     if !resend(sw, rq, ho, out, now, (una, right)) {
-        return Some(StopReason::Starved);
+        return Some(StopReason::NoRoom);
     }
     if let Some(loss) = &mut sw.loss {
         loss.resend_first = false;
@@ -125,7 +125,7 @@ fn recover_one(
     if by_range && let Some(range) = sw.loss.as_ref().and_then(|loss| loss.next_lost(una, mss)) {
         let range = (range.0, within_record(sw, range.0, range.1));
         let sent = resend(sw, rq, ho, out, now, range);
-        return if sent { Ok((range.1 - range.0) as u32) } else { Err(StopReason::Starved) };
+        return if sent { Ok((range.1 - range.0) as u32) } else { Err(StopReason::NoRoom) };
     }
     if *new_data {
         //= https://www.rfc-editor.org/rfc/rfc6675#section-4
@@ -139,7 +139,7 @@ fn recover_one(
                 }
                 return Ok(bytes);
             }
-            Err(StopReason::Starved) => return Err(StopReason::Starved),
+            Err(StopReason::NoRoom) => return Err(StopReason::NoRoom),
             Err(_) => *new_data = false,
         }
         return Ok(0);

@@ -397,7 +397,7 @@ impl ReceiveWindow {
 
     /// Whether the user's progress in the buffer it holds matters. It does not while half of the receive buffer is open
     /// to the peer: the next `Receive` reports it in time.
-    pub(crate) fn is_pinched(&self) -> bool {
+    pub(crate) fn is_clamped(&self) -> bool {
         ((self.advertised_edge - self.nxt).max(0) as u32) < self.limit / 2
     }
 

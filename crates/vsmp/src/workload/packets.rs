@@ -154,7 +154,7 @@ pub struct Carried {
     pub account: Account,
     /// The locks, by class.
     pub locks: Vec<ClassProfile>,
-    /// Hand-offs between threads.
+    /// PacketWorker-offs between threads.
     pub handoffs: HandoffProfile,
     /// The hash of all that has happened on the machine.
     pub trace: u64,
@@ -267,28 +267,28 @@ impl Packets {
             let options = ConnectionOptions::default();
             stack.listen(self.local(), 64, options).expect("the port is free")
         });
-        let crew = Arc::new(Crew::new(self, &stack, made));
+        let workers = Arc::new(Workers::new(self, &stack, made));
         let counters: Vec<Arc<Counters>> = drivers.iter().map(|driver| driver.counters().clone()).collect();
-        let hand = |(index, driver): (usize, Driver<P>)| {
-            let hand = Hand { packets: self.clone(), crew: crew.clone(), driver, index, rest: None };
+        let spawn = |(index, driver): (usize, Driver<P>)| {
+            let worker = PacketWorker { packets: self.clone(), workers: workers.clone(), driver, index, rest: None };
             let carried = carried.clone();
-            P::spawn(&format!("hand{index}"), Some(index), ThreadClass::Worker, move || hand.work(&carried))
+            P::spawn(&format!("worker{index}"), Some(index), ThreadClass::Worker, move || worker.work(&carried))
         };
-        let threads: Vec<P::JoinHandle> = drivers.into_iter().enumerate().map(hand).collect();
-        self.open(&crew, listener.as_deref());
+        let threads: Vec<P::JoinHandle> = drivers.into_iter().enumerate().map(spawn).collect();
+        self.open(&workers, listener.as_deref());
         nap::<P>(self.traffic.warm_up());
-        let measured = self.measure(&crew, &monitor, locks);
-        crew.over.store(true, Relaxed);
-        crew.stop.store(true, Ordering::Release);
+        let measured = self.measure(&workers, &monitor, locks);
+        workers.over.store(true, Relaxed);
+        workers.stop.store(true, Ordering::Release);
         for thread in threads {
             if let Err(panic) = P::join(thread) {
                 std::panic::resume_unwind(panic);
             }
         }
-        let mut counted = crew.stack.stats().counters;
+        let mut counted = workers.stack.stats().counters;
         counters.iter().for_each(|driver| counted.absorb(driver));
-        let packets = (self.traffic.side == Side::Receive).then(|| crew.account(&counted));
-        let wrong = crew.wrong() + monitor.totals().mismatches;
+        let packets = (self.traffic.side == Side::Receive).then(|| workers.account(&counted));
+        let wrong = workers.wrong() + monitor.totals().mismatches;
         Carried { wrong, packets, counters: counted, ..measured }
     }
 
@@ -372,13 +372,13 @@ impl Packets {
     }
 
     /// Opens the connections, or has the remote end open them, and gives them to the threads.
-    fn open<P: Platform>(&self, crew: &Crew<P>, listener: Option<&ListenerShared<P>>) {
+    fn open<P: Platform>(&self, workers: &Workers<P>, listener: Option<&ListenerShared<P>>) {
         let mut sockets: Vec<Option<Socket<P>>> = vec![None; if self.traffic.udp { 0 } else { self.connections() }];
         if listener.is_none() {
             for (index, socket) in sockets.iter_mut().enumerate() {
                 let remote = SocketAddr::new(self.addresses()[1], FIRST_REMOTE + index as u16);
                 let options = ConnectionOptions { no_delay: true, ..Default::default() };
-                *socket = Some(crew.stack.connect(None, remote, &options).expect("it opens"));
+                *socket = Some(workers.stack.connect(None, remote, &options).expect("it opens"));
             }
         }
         for turn in 0.. {
@@ -390,28 +390,28 @@ impl Packets {
             if sockets.iter().all(|socket| socket.as_ref().is_some_and(|socket| listener.is_some() || open(socket))) {
                 break;
             }
-            assert!(turn < 10_000, "connections do not open: {:?}", crew.stack.stats().counters);
+            assert!(turn < 10_000, "connections do not open: {:?}", workers.stack.stats().counters);
             nap::<P>(Duration::from_micros(200));
         }
-        let _ = crew.sockets.set(sockets.into_iter().flatten().collect());
+        let _ = workers.sockets.set(sockets.into_iter().flatten().collect());
     }
 
-    fn measure<P: Platform>(&self, crew: &Crew<P>, monitor: &PeerMonitor, locks: &ProfileTable<P>) -> Carried {
-        let counted = |counter| crew.stack.stats().counters.get(counter);
+    fn measure<P: Platform>(&self, workers: &Workers<P>, monitor: &PeerMonitor, locks: &ProfileTable<P>) -> Carried {
+        let counted = |counter| workers.stack.stats().counters.get(counter);
         let count = || {
             let bytes = match self.traffic.side {
-                Side::Receive => crew.bytes.load(Relaxed),
-                Side::Send if self.traffic.udp => crew.bytes.load(Relaxed),
+                Side::Receive => workers.bytes.load(Relaxed),
+                Side::Send if self.traffic.udp => workers.bytes.load(Relaxed),
                 Side::Send => monitor.totals().bytes_in,
             };
             let segments = match self.traffic.side {
                 Side::Receive => monitor.totals().segments_out,
                 Side::Send => monitor.totals().segments_in,
             };
-            (bytes, segments, counted(Counter::OutOfOrderAtEntry), crew.disorder())
+            (bytes, segments, counted(Counter::OutOfOrderAtEntry), workers.disorder())
         };
         let receives = self.traffic.side == Side::Receive;
-        let (before, made) = (count(), receives.then(|| crew.made_and_taken()));
+        let (before, made) = (count(), receives.then(|| workers.made_and_taken()));
         locks.reset();
         let (account, start) = (machine::account(), P::now());
         nap::<P>(self.traffic.time / 2);
@@ -420,7 +420,7 @@ impl Packets {
         let rate = |bytes: u64, nanos: u64| bytes as f64 * 8e3 / nanos as f64;
         let (time, classes) = (P::now() - start, locks.snapshot().to_vec());
         let (account, after) = (machine::account().since(&account), count());
-        let balance = made.map(|made| PacketBalance::between(made, crew.made_and_taken()));
+        let balance = made.map(|made| PacketBalance::between(made, workers.made_and_taken()));
         Carried {
             time: Duration::from_nanos(time),
             bytes: after.0 - before.0,
@@ -441,7 +441,7 @@ impl Packets {
 }
 
 /// The state that the threads of a run share. The atomics of `std` are not part of a virtual machine, and not charged.
-struct Crew<P: Platform> {
+struct Workers<P: Platform> {
     stack: Stack<P>,
     stop: P::AtomicBool,
     /// The same, asked for free before each packet that is read: what is unread at the end stays where it is.
@@ -459,10 +459,10 @@ struct Crew<P: Platform> {
     made: PacketsMade<P>,
 }
 
-impl<P: Platform> Crew<P> {
-    fn new(packets: &Packets, stack: &Stack<P>, made: PacketsMade<P>) -> Crew<P> {
+impl<P: Platform> Workers<P> {
+    fn new(packets: &Packets, stack: &Stack<P>, made: PacketsMade<P>) -> Workers<P> {
         let datagrams = packets.traffic.udp.then(|| stack.bind_udp(packets.local()).expect("the port is free"));
-        Crew {
+        Workers {
             stack: stack.clone(),
             stop: P::AtomicBool::new(false),
             over: AtomicBool::new(false),
@@ -486,18 +486,18 @@ impl<P: Platform> Crew<P> {
 }
 
 /// The thread of a CPU.
-struct Hand<P: Platform> {
+struct PacketWorker<P: Platform> {
     packets: Packets,
-    crew: Arc<Crew<P>>,
+    workers: Arc<Workers<P>>,
     driver: Driver<P>,
     index: usize,
     /// The part of a packet for which there was no room.
     rest: Option<Chunk>,
 }
 
-impl<P: Platform> Hand<P> {
+impl<P: Platform> PacketWorker<P> {
     fn work(mut self, carried: &dyn Fn(usize) -> u16) {
-        while !self.crew.stop.load(Ordering::Acquire) {
+        while !self.workers.stop.load(Ordering::Acquire) {
             let took = self.driver.poll() > 0;
             let busy = match (self.packets.traffic.side, self.packets.traffic.udp) {
                 (Side::Receive, true) => took && self.take_datagram(),
@@ -514,7 +514,7 @@ impl<P: Platform> Hand<P> {
 
     /// Reads what the packet from this remote port has made readable; without a packet, what other threads have left.
     fn take_up(&self, port: Option<u16>) -> bool {
-        let Some(sockets) = self.crew.sockets.get() else { return false };
+        let Some(sockets) = self.workers.sockets.get() else { return false };
         match port.map(|port| usize::from(port.wrapping_sub(FIRST_REMOTE))) {
             Some(connection) if connection < sockets.len() => self.receive(&sockets[connection], connection),
             Some(_) => false,
@@ -525,9 +525,9 @@ impl<P: Platform> Hand<P> {
     /// Receives a packet at a time while there is data. False: there was none.
     fn receive(&self, socket: &Socket<P>, connection: usize) -> bool {
         let mut any = false;
-        while !self.crew.over.load(Relaxed) && socket.ready.get().contains(Readiness::READABLE) {
+        while !self.workers.over.load(Relaxed) && socket.ready.get().contains(Readiness::READABLE) {
             let call = Call::ReceiveInOrder(tcp::ReceiveInOrder { max: 1 });
-            let Reply::ReceivedInOrder(Ok(taken)) = self.crew.stack.call(&socket.target(), call) else { break };
+            let Reply::ReceivedInOrder(Ok(taken)) = self.workers.stack.call(&socket.target(), call) else { break };
             let (ticket, more) = (taken.ticket.0, taken.received.more);
             any = true;
             self.upcall(connection, ticket, taken.received);
@@ -540,10 +540,10 @@ impl<P: Platform> Hand<P> {
 
     /// Brings data to the application.
     fn upcall(&self, connection: usize, ticket: u32, received: tcp::Received) {
-        let arrivals = &self.crew.arrivals[connection];
+        let arrivals = &self.workers.arrivals[connection];
         let len: usize = received.data.iter().map(|data| data.len()).sum();
         if self.packets.traffic.tickets {
-            arrivals.wait_for(ticket, self.crew.made.first(FIRST_REMOTE + connection as u16) == Some(ticket));
+            arrivals.wait_for(ticket, self.workers.made.first(FIRST_REMOTE + connection as u16) == Some(ticket));
         }
         machine::point();
         arrivals.note(ticket, received.data.iter().map(|data| &data[..]));
@@ -551,49 +551,49 @@ impl<P: Platform> Hand<P> {
         if self.packets.traffic.tickets {
             arrivals.pass(ticket.wrapping_add(len as u32));
         }
-        self.crew.bytes.fetch_add(len as u64, Relaxed);
+        self.workers.bytes.fetch_add(len as u64, Relaxed);
     }
 
     fn take_datagram(&self) -> bool {
-        let Some(socket) = &self.crew.datagrams else { return false };
+        let Some(socket) = &self.workers.datagrams else { return false };
         P::work(Step::Call, 1);
-        let Ok(datagram) = self.crew.stack.receive_udp(socket) else { return false };
+        let Ok(datagram) = self.workers.stack.receive_udp(socket) else { return false };
         P::work(Step::Application, 1);
-        let missing = datagram.buf.len().abs_diff(self.crew.chunk.len()) as u64;
-        self.crew.wrong.fetch_add(differing(&datagram.buf, 0) + missing, Relaxed);
-        self.crew.bytes.fetch_add(datagram.buf.len() as u64, Relaxed);
+        let missing = datagram.buf.len().abs_diff(self.workers.chunk.len()) as u64;
+        self.workers.wrong.fetch_add(differing(&datagram.buf, 0) + missing, Relaxed);
+        self.workers.bytes.fetch_add(datagram.buf.len() as u64, Relaxed);
         true
     }
 
     /// Sends a packet, or the rest of one. False: there is no room.
     fn send(&mut self) -> bool {
-        let Some(sockets) = self.crew.sockets.get() else { return false };
+        let Some(sockets) = self.workers.sockets.get() else { return false };
         let socket = &sockets[self.index % sockets.len()];
         let chunk = self.rest.take().unwrap_or_else(|| {
             P::work(Step::Application, 1);
-            Chunk::part(self.crew.chunk.clone(), 0..self.packets.traffic.payload)
+            Chunk::part(self.workers.chunk.clone(), 0..self.packets.traffic.payload)
         });
         let len = chunk.len();
         let mut send = tcp::Send { chunks: tcp::Chunks::from_iter([chunk]) };
-        let taken = self.crew.stack.send(&socket.target(), &mut send);
+        let taken = self.workers.stack.send(&socket.target(), &mut send);
         self.rest = send.chunks.into_iter().next();
         matches!(taken, Some(Ok(taken)) if taken == len)
     }
 
     fn send_datagram(&self) -> bool {
-        let Some(socket) = &self.crew.datagrams else { return false };
+        let Some(socket) = &self.workers.datagrams else { return false };
         P::work(Step::Application, 1);
         P::work(Step::Call, 1);
         let Some(mut buffer) = PktBuf::alloc(self.packets.traffic.payload) else { return false };
-        buffer.append(self.packets.traffic.payload).copy_from_slice(&self.crew.chunk);
+        buffer.append(self.packets.traffic.payload).copy_from_slice(&self.workers.chunk);
         if self.packets.traffic.summing != Summing::Card {
             P::sum(buffer.as_ptr(), buffer.len());
         }
         P::work(Step::Emit, 1);
         let to = SocketAddr::new(self.packets.addresses()[1], FIRST_REMOTE);
-        let sent = self.crew.stack.send_udp(socket, buffer, Some(to)).is_ok();
+        let sent = self.workers.stack.send_udp(socket, buffer, Some(to)).is_ok();
         if sent {
-            self.crew.bytes.fetch_add(self.packets.traffic.payload as u64, Relaxed);
+            self.workers.bytes.fetch_add(self.packets.traffic.payload as u64, Relaxed);
         }
         sent
     }

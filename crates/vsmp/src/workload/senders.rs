@@ -115,21 +115,21 @@ impl Senders {
             cards.iter().for_each(|card| card.capture(capture));
         }
         let (stack, drivers) = self.stack(cards);
-        let crew = Crew::default();
-        let mut threads = crew.start(drivers, self.alone());
+        let senders = SenderThreads::default();
+        let mut threads = senders.start(drivers, self.alone());
         let sockets = self.open(&stack);
         let mut placement = vec![0; self.cpus];
         sockets.iter().for_each(|socket| placement[socket.target().index(self.cpus)] += 1);
-        let apps = self.applications(&stack, sockets, &crew);
+        let apps = self.applications(&stack, sockets, &senders);
         let sets: Vec<_> = apps.iter().map(|app| app.set.clone()).collect();
-        threads.extend(crew.employ(apps, self.alone()));
+        threads.extend(senders.start_applications(apps, self.alone()));
         let bytes = || clients.iter().map(|client| client.totals().bytes_in).sum();
-        let mut meter = Meter { window: self.window(), bytes, sent: &crew.sent, windows: Vec::new() };
+        let mut meter = Meter { window: self.window(), bytes, sent: &senders.sent, windows: Vec::new() };
         let before = Vsmp::now();
         let steady = meter.settle();
         let warm_up = Duration::from_nanos(Vsmp::now() - before);
         let (mut measured, at) = meter.measure(stretch, capture.as_ref());
-        crew.stop.store(true, Ordering::Release);
+        senders.stop.store(true, Ordering::Release);
         sets.iter().for_each(|set| set.wake());
         stack.shared().links().wake_drivers();
         for thread in threads {
@@ -244,7 +244,7 @@ impl Senders {
         sockets
     }
 
-    fn applications(&self, stack: &Stack<Vsmp>, sockets: Vec<Socket>, crew: &Crew) -> Vec<Application> {
+    fn applications(&self, stack: &Stack<Vsmp>, sockets: Vec<Socket>, senders: &SenderThreads) -> Vec<Application> {
         let threads = self.threads();
         let payload: Arc<[u8]> = vec![7; PAGE].into();
         let mut shares = vec![Vec::new(); threads];
@@ -256,7 +256,7 @@ impl Senders {
             for (token, socket) in sockets.iter().enumerate() {
                 socket.ready.register(socket, &set, token);
             }
-            let (stop, sent) = (crew.stop.clone(), crew.sent.clone());
+            let (stop, sent) = (senders.stop.clone(), senders.sent.clone());
             let turns = Turns::default();
             Application { stack: stack.clone(), set, sockets, turns, payload: payload.clone(), stop, sent }
         };
@@ -328,7 +328,7 @@ pub(crate) fn uniprocessor() -> Architecture {
 
 /// The threads of a run.
 #[derive(Default)]
-struct Crew {
+struct SenderThreads {
     stop: Arc<Flag>,
     /// Bytes that applications have passed to the stack. Not part of the machine: uncharged.
     sent: Arc<AtomicU64>,
@@ -336,7 +336,7 @@ struct Crew {
     late: Arc<Mutex<Option<Application>>>,
 }
 
-impl Crew {
+impl SenderThreads {
     /// Starts the drivers' threads.
     fn start(&self, drivers: Vec<Driver<Vsmp>>, alone: bool) -> Vec<usize> {
         let start = |(index, mut driver): (usize, Driver<Vsmp>)| {
@@ -356,7 +356,7 @@ impl Crew {
     }
 
     /// Starts the applications.
-    fn employ(&self, mut apps: Vec<Application>, alone: bool) -> Vec<usize> {
+    fn start_applications(&self, mut apps: Vec<Application>, alone: bool) -> Vec<usize> {
         if alone {
             *self.late.lock().unwrap_or_else(PoisonError::into_inner) = apps.pop();
         }

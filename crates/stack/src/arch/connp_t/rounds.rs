@@ -105,9 +105,9 @@ impl<P: Platform> OwnerThread<P> {
         let mut taken = self.mailbox.taken();
         while let Some(answer) = self.run_until_answer(hub, now, &mut taken.count) {
             answer.give();
-            self.tell_users();
+            self.notify_users();
         }
-        self.tell_users();
+        self.notify_users();
         taken.count != 0
     }
 
@@ -169,15 +169,15 @@ impl<P: Platform> OwnerThread<P> {
 
     /// Tells users what is owed to them. The calling thread owns the cell and has left it. Their code may call another
     /// owner's cell: the thread reads its mail while it waits, and tells what that owes here, once their code is done.
-    fn tell_users(&self) {
-        while let Some(upcalls) = self.begin_telling() {
+    fn notify_users(&self) {
+        while let Some(upcalls) = self.begin_notifying() {
             let _telling = TellingUsers(self);
             upcalls.perform();
         }
     }
 
     /// What the calling thread tells users from now on. `None`: there is nothing, or it tells users further up its stack.
-    fn begin_telling(&self) -> Option<Upcalls<P>> {
+    fn begin_notifying(&self) -> Option<Upcalls<P>> {
         let mut owned = self.owned.borrow_mine().filter(|owned| !owned.tells && !owned.upcalls.is_empty())?;
         owned.tells = true;
         Some(std::mem::take(&mut owned.upcalls))

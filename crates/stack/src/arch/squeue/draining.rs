@@ -9,7 +9,7 @@
 //! of the events; and a call of the shard by a user's code, on that thread, does not begin to tell once more, which
 //! would fill the stack while events arrive. A thread tells what the list had when it began, and leaves the rest to the worker.
 //!
-//! What may never happen: a thread that waits for a call with the flag of a shard; something owed to a user that no thread
+//! What may never happen: a thread that waits for a call with the flag of a shard; something pending to a user that no thread
 //! tells; a call that waits in the queue of a free shard while its worker tells users, or after it has ended (the caller drains
 //! the queue itself, [`Exclusion::assist`](crate::arch::cells::Exclusion::assist)).
 
@@ -66,9 +66,9 @@ impl<'a, P: Platform> Draining<'a, P> {
     fn end(mut self, mut queue: Guard<'_, EventQueue<P>, P>) -> Option<Upcalls<P>> {
         self.has_ended = true;
         queue.upcalls.append(&mut self.upcalls);
-        let owed = queue.begin_telling();
+        let pending = queue.begin_notifying();
         self.squeue.give_up(queue);
-        owed
+        pending
     }
 }
 
@@ -82,10 +82,10 @@ impl<P: Platform> Drop for Draining<'_, P> {
         let mut queue = squeue.queue.lock();
         queue.put_back(&mut self.batch);
         queue.upcalls.append(&mut self.upcalls);
-        let owed = queue.begin_telling();
+        let pending = queue.begin_notifying();
         squeue.give_up(queue);
         squeue.worker.unpark();
-        let _ = attempt(|| squeue.tell_users(hub, owed));
+        let _ = attempt(|| squeue.notify_users(hub, pending));
     }
 }
 
@@ -126,8 +126,8 @@ impl<P: Platform> Squeue<P> {
     /// rest of the batch.
     #[cold]
     pub(super) fn drain_some(&self, hub: &Hub<P>) {
-        let owed = hub.shared.failures.survive(&hub.shared.counters, || self.drain_to_the_bound(hub));
-        self.tell_users(hub, owed.flatten());
+        let pending = hub.shared.failures.survive(&hub.shared.counters, || self.drain_to_the_bound(hub));
+        self.notify_users(hub, pending.flatten());
         self.drain_after_the_end(hub);
     }
 
@@ -157,9 +157,9 @@ impl<P: Platform> Squeue<P> {
             let mut queue = self.queue.lock();
             if !self.take_flag() {
                 // The thread that has the flag checks the queue before it releases it.
-                let owed = queue.begin_telling();
+                let pending = queue.begin_notifying();
                 drop(queue);
-                return self.tell_users(hub, owed);
+                return self.notify_users(hub, pending);
             }
             let mut draining = Draining::new(self, hub);
             draining.batch = std::mem::take(&mut queue.events);
@@ -173,8 +173,8 @@ impl<P: Platform> Squeue<P> {
                 std::mem::swap(&mut queue.events, &mut draining.batch);
             };
             left = !queue.events.is_empty();
-            let owed = draining.end(queue);
-            self.tell_users(hub, owed);
+            let pending = draining.end(queue);
+            self.notify_users(hub, pending);
         }
     }
 
@@ -204,10 +204,10 @@ impl<P: Platform> Squeue<P> {
         }
     }
 
-    /// Tells users what is owed to them; the calling thread has begun to tell ([`EventQueue::begin_telling`]) and has no
-    /// flag. What is owed once it is done is left to the worker, if there is one.
-    pub(super) fn tell_users(&self, hub: &Hub<P>, mut owed: Option<Upcalls<P>>) {
-        while let Some(upcalls) = owed {
+    /// Tells users what is pending to them; the calling thread has begun to tell ([`EventQueue::begin_notifying`]) and has no
+    /// flag. What is pending once it is done is left to the worker, if there is one.
+    pub(super) fn notify_users(&self, hub: &Hub<P>, mut pending: Option<Upcalls<P>>) {
+        while let Some(upcalls) = pending {
             let telling = Telling(self);
             upcalls.perform();
             drop(telling);
@@ -220,7 +220,7 @@ impl<P: Platform> Squeue<P> {
                 }
                 return;
             }
-            owed = queue.begin_telling();
+            pending = queue.begin_notifying();
         }
     }
 }

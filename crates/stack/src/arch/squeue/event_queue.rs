@@ -28,20 +28,20 @@ impl<P: Platform> EventQueue<P> {
 
     /// What the calling thread tells users from now on. `None`: there is nothing, or another thread tells, or this one further
     /// up its stack.
-    pub fn begin_telling(&mut self) -> Option<Upcalls<P>> {
+    pub fn begin_notifying(&mut self) -> Option<Upcalls<P>> {
         let begins = !self.tells && !self.upcalls.is_empty();
         self.tells |= begins;
         begins.then(|| std::mem::take(&mut self.upcalls))
     }
 
     /// Whether users have not been told all that the events owe them.
-    pub fn owes(&self) -> bool {
+    pub fn has_upcalls(&self) -> bool {
         self.tells || !self.upcalls.is_empty()
     }
 
     /// Nothing waits to be run or to be told.
     pub fn is_idle(&self) -> bool {
-        self.events.is_empty() && !self.owes()
+        self.events.is_empty() && !self.has_upcalls()
     }
 
     /// Puts events that were taken and not run in front of the others again.

@@ -9,7 +9,7 @@ use sync::Platform;
 use tcp::{Readiness, TcpEvent};
 
 use super::super::Place;
-use super::super::handlers::condemn;
+use super::super::handlers::abort;
 use super::super::turns::HandlerTurns;
 use super::{ConnectionRef, Locked, LockedConnection};
 use crate::attempt::attempt;
@@ -24,7 +24,7 @@ pub(super) type LockedHandler<P> = HandlerTurns<Box<HandlerState<P>>, P>;
 /// Takes the handler of a connection, if no thread runs it, with the bits left for it.
 pub(super) fn take<P: Platform>(connection: &LockedConnection<P>) -> Option<Box<HandlerState<P>>> {
     let (mut handler, left) = connection.handler.get()?.take()?;
-    handler.owe(left);
+    handler.add_pending(left);
     Some(handler)
 }
 
@@ -71,7 +71,7 @@ impl<P: Platform, R: ConnectionRef<P>> Locked<P, R> {
             return false;
         }
         turns.put_back(handler).unwrap_or_else(|handler| {
-            self.condemned(connection, handler, now, deferred);
+            self.handler_aborted(connection, handler, now, deferred);
             false
         })
     }
@@ -105,25 +105,20 @@ impl<P: Platform, R: ConnectionRef<P>> Locked<P, R> {
     }
 
     /// The connection was ended by a panic of the stack.
-    pub(super) fn condemn_handler(
-        &self,
-        connection: &LockedConnection<P>,
-        now: Time,
-        deferred: &mut DeferredEffects<P>,
-    ) {
-        if let Some(handler) = connection.handler.get().and_then(|turns| turns.condemn()) {
-            self.condemned(connection, handler, now, deferred);
+    pub(super) fn abort_handler(&self, connection: &LockedConnection<P>, now: Time, deferred: &mut DeferredEffects<P>) {
+        if let Some(handler) = connection.handler.get().and_then(|turns| turns.abort()) {
+            self.handler_aborted(connection, handler, now, deferred);
         }
     }
 
-    fn condemned(
+    fn handler_aborted(
         &self,
         connection: &LockedConnection<P>,
         handler: Box<HandlerState<P>>,
         now: Time,
         deferred: &mut DeferredEffects<P>,
     ) {
-        condemn(handler, (&self.shared, &connection.flow, self.counters.here()), now, deferred);
+        abort(handler, (&self.shared, &connection.flow, self.counters.here()), now, deferred);
     }
 }
 

@@ -153,9 +153,9 @@ fn the_owner_is_told_when_half_of_the_ring_is_free() {
     // The owner requests it without a full ring; and the user cannot notify it.
     ends.put(item(b"a"));
     ends.put(item(b"a"));
-    ends.owner.be_told();
+    ends.owner.request_report();
     assert!(told(&ends.user));
-    ends.user.owe();
+    ends.user.report_again();
     assert!(told(&ends.user));
     ends.put(Received { end: true, ..item(b"a") });
     assert!(!ends.owner.has_room());

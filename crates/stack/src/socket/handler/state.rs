@@ -34,7 +34,7 @@ pub(super) struct HandlerControl<P: Platform> {
     /// When to call `timer`.
     pub(super) deadline: Option<Time>,
     /// Bits that have risen and for which it has not run yet.
-    owed: Readiness,
+    pending: Readiness,
     /// Why the connection failed, if a receive has reported it.
     failure: Option<tcp::Error>,
 }
@@ -91,7 +91,7 @@ impl<P: Platform> HandlerState<P> {
             shut: false,
             waits_for_room: false,
             deadline: None,
-            owed: Readiness::NONE,
+            pending: Readiness::NONE,
             failure: None,
         };
         Box::new(HandlerState { handler, control })
@@ -108,8 +108,8 @@ impl<P: Platform> HandlerState<P> {
     }
 
     /// These bits have risen, and it moves to another place before it is run for them.
-    pub(crate) fn owe(&mut self, bits: Readiness) {
-        self.control.owed |= bits;
+    pub(crate) fn add_pending(&mut self, bits: Readiness) {
+        self.control.pending |= bits;
     }
 
     /// The connection was taken from it: by a panic of the stack, or by its own. Nothing can be posted any more.
@@ -127,7 +127,7 @@ impl<P: Platform> HandlerState<P> {
     pub(crate) fn run(&mut self, held: &mut dyn HeldConnection, mut bits: Readiness, posts: &mut Vec<Post<P>>) {
         let _within = within::enter::<P>();
         let HandlerState { handler, control } = self;
-        bits |= std::mem::replace(&mut control.owed, Readiness::NONE);
+        bits |= std::mem::replace(&mut control.pending, Readiness::NONE);
         let mut conn = Conn { held, control, posts };
         loop {
             step(&mut **handler, &mut conn, bits);
@@ -139,7 +139,7 @@ impl<P: Platform> HandlerState<P> {
     }
 
     /// As [`HandlerState::run`], after the connection was taken away by a panic of the stack.
-    pub(crate) fn run_condemned(&mut self, held: &mut dyn HeldConnection, posts: &mut Vec<Post<P>>) {
+    pub(crate) fn run_aborted(&mut self, held: &mut dyn HeldConnection, posts: &mut Vec<Post<P>>) {
         if self.is_over() {
             return;
         }

@@ -137,12 +137,12 @@ fn overtaken(
 ) -> AckCheck {
     //= https://www.rfc-editor.org/rfc/rfc6675#section-5
     //# Upon the receipt of any ACK containing SACK information, the scoreboard MUST be updated via the Update () routine.
-    let news = !header.options.sack.is_empty();
-    if news {
+    let has_sack = !header.options.sack.is_empty();
+    if has_sack {
         let seen = AckFacts { advance: 0, duplicate: false, sacked: false, delivery: Delivery::default() };
         disorder::settle(sw, rq, header, seen, out, now);
     }
-    AckCheck::Valid { work: news && sw.has_work(rq), fin: false }
+    AckCheck::Valid { work: has_sack && sw.has_work(rq), fin: false }
 }
 
 /// SND.UNA moves by `advance`, at least 1; `known` bytes of that were already known to have arrived.

@@ -121,13 +121,13 @@ pub(super) fn note_urgent(segment: &Segment, rw: &mut ReceiveWindow) -> bool {
         return false;
     }
     let mark = segment.header.seq + u32::from(segment.header.urgent);
-    let news = (!rw.urgent_valid || mark.gt(rw.urgent)) && mark.gt(rw.nxt - rw.queued);
-    if news {
+    let is_newer = (!rw.urgent_valid || mark.gt(rw.urgent)) && mark.gt(rw.nxt - rw.queued);
+    if is_newer {
         rw.urgent = mark;
         rw.urgent_valid = true;
         rw.note_rare();
     }
-    news
+    is_newer
 }
 
 /// Processes data and FIN, then sends all that may be sent, with an acknowledgement that is at least as urgent as

@@ -13,7 +13,7 @@ use observe::{CounterSnapshot, DropReason};
 use stack::call::{Call, Reply};
 use sync::Platform;
 
-use super::{Crew, FIRST_REMOTE, Relaxed, Socket};
+use super::{FIRST_REMOTE, Relaxed, Socket, Workers};
 
 /// The packets of an interval of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ impl fmt::Display for PacketAccount {
     }
 }
 
-impl<P: Platform> Crew<P> {
+impl<P: Platform> Workers<P> {
     /// Packets that have been made, and packets that the application has taken, since the beginning of the run.
     pub(super) fn made_and_taken(&self) -> (u64, u64) {
         let of = |(index, arrivals): (usize, &super::Arrivals<P>)| self.made.within(port(index), arrivals.taken());
