@@ -1,4 +1,4 @@
-//! Cargo's metadata of the workspace, reduced to the fields that the tasks use.
+//! Cargo's metadata of the workspace, reduced to the fields that the tasks use, and the files that git tracks.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -31,6 +31,13 @@ pub fn cargo() -> Command {
 pub fn root() -> PathBuf {
     let xtask = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     xtask.parent().map(PathBuf::from).unwrap_or(xtask)
+}
+
+/// The paths of all files that git tracks, from the root.
+pub fn tracked() -> Result<Vec<String>, String> {
+    let listed = Command::new("git").current_dir(root()).arg("ls-files").output();
+    let listed = listed.map_err(|error| format!("cannot run git ls-files: {error}"))?;
+    Ok(String::from_utf8_lossy(&listed.stdout).lines().map(str::to_owned).collect())
 }
 
 /// All packages of the workspace, by name.

@@ -8,7 +8,6 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::process::Command;
 
 use crate::metadata;
 
@@ -39,9 +38,7 @@ pub fn check() -> Result<(), String> {
 
 impl Tree {
     fn read() -> Result<Tree, String> {
-        let listed = Command::new("git").current_dir(metadata::root()).args(["ls-files"]).output();
-        let listed = listed.map_err(|error| format!("cannot run git ls-files: {error}"))?;
-        let files: Vec<String> = String::from_utf8_lossy(&listed.stdout).lines().map(str::to_owned).collect();
+        let files = metadata::tracked()?;
         let code = files.iter().filter(|path| path.ends_with(".rs"));
         let code = code.filter_map(|path| fs::read_to_string(metadata::root().join(path)).ok());
         let functions = code.flat_map(|text| functions(&text)).collect();

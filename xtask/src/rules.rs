@@ -13,6 +13,7 @@
 //! * The file of an architecture is short (`rules/sizes.rs`).
 //! * A protocol crate names nothing that threads share, and no clock (`rules/protocol_crates.rs`).
 //! * The root of a crate forbids `unsafe`, but for those that ARCHITECTURE.md names (`rules/unsafety.rs`).
+//! * Source, pages and messages have no word of `xtask/words.txt` (`rules/wording.rs`).
 //!
 //! Comments and the tests at the end of a file are left out of the searches for offsets and for counters. The search
 //! for protocol words includes comments, since a cited rule is a protocol rule.
@@ -21,6 +22,7 @@ mod nested_locks;
 mod protocol_crates;
 mod sizes;
 mod unsafety;
+mod wording;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -82,6 +84,7 @@ pub fn check() -> Result<(), String> {
     for file in sources(&root.join("crates"))?.into_iter().filter(|file| takes_locks(&root, file)) {
         broken.extend(nested_locks::nested_locks(&file.display().to_string(), &read(&file)?));
     }
+    broken.extend(private_words(&root)?);
     let code = counting_code(&root)?;
     for (path, name) in DECLARATIONS {
         let text = read(&root.join(path))?;
@@ -97,6 +100,18 @@ fn takes_locks(root: &Path, file: &Path) -> bool {
     path.components().any(|part| part.as_os_str() == "src")
         && !path.starts_with("crates/sync")
         && !path.ends_with("tests.rs")
+}
+
+/// Searches every tracked source file and page for words that the project does not use, but for the search's own tests.
+fn private_words(root: &Path) -> Result<Vec<String>, String> {
+    let entries = wording::parse(&read(&root.join("xtask/words.txt"))?)?;
+    let mut broken = Vec::new();
+    for path in metadata::tracked()?.iter().filter(|path| path.ends_with(".rs") || path.ends_with(".md")) {
+        if path != "xtask/src/rules/wording.rs" {
+            broken.extend(wording::private_words(path, &read(&root.join(path))?, &entries));
+        }
+    }
+    Ok(broken)
 }
 
 fn protocol_words(files: &[PathBuf]) -> Result<Vec<String>, String> {

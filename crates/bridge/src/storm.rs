@@ -128,7 +128,7 @@ mod tests {
         while passes(slow, now) {}
         assert!(!passes(fast, now), "no burst is left");
         let later = now + core::time::Duration::from_millis(1);
-        assert!(passes(fast, later), "what the old rate owes is forgotten");
+        assert!(passes(fast, later), "the debt of the old rate is forgotten");
     }
 
     /// 10 Gb/s of the shortest frames.

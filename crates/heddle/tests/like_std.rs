@@ -189,7 +189,7 @@ like_std! {
         assert_eq!(client.read_timeout().unwrap(), None);
     }
 
-    fn reads_that_wait_in_vain(net) {
+    fn reads_that_time_out(net) {
         let listener = net.listen();
         let mut client = net.connect(listener.local_addr().unwrap());
         let (_server, _) = listener.accept().unwrap();

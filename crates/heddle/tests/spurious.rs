@@ -102,7 +102,7 @@ const BOUNDS: [(&str, u64); 6] = [
 ];
 
 #[test]
-fn hardly_a_segment_is_sent_in_vain() {
+fn hardly_a_segment_is_sent_needlessly() {
     for (arch, bound) in BOUNDS {
         let seen = over_seeds(arch);
         assert!(seen.spurious * 10_000 <= bound * seen.segments, "{arch}: {seen:?}");

@@ -216,7 +216,7 @@ fn what_is_sent_while_another_thread_has_the_queue_waits_for_that_thread() {
         queue.transmit_one(frame(2), &counters, &mut dirty);
         queue.transmit([frame(3), frame(4)], &counters, &mut dirty);
         queue.wait_for_room(7, 7);
-        assert!(!dirty.is_empty(), "whoever notifies finds the mail");
+        assert!(!dirty.is_empty(), "a thread that notifies finds the mail");
         assert_eq!((queue.drain(), queue.pop_ready_sender(0)), (false, None), "neither is this thread's");
         queue.release_claim();
     });

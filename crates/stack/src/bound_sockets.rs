@@ -121,7 +121,7 @@ mod tests {
     use super::*;
     use crate::alarm::Alarms;
 
-    /// A cell may be told of a listener when that has closed and was removed from it: nothing would remove the replica any more.
+    /// A cell may be notified of a listener when that has closed and was removed from it: nothing would remove the replica any more.
     #[test]
     fn a_replica_that_comes_when_its_listener_has_closed_is_not_entered() {
         let (local, address) = ("[::]:80".parse().expect("an address"), std::net::IpAddr::from([10, 0, 0, 1]));

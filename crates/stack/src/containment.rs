@@ -39,7 +39,7 @@ pub const PANICS_IN_A_ROW: u32 = 8;
 const KEPT: usize = 64;
 
 /// The readiness bits set on a connection that is given up after a panic: all that its user could be waiting for.
-pub const CONDEMNED: Readiness =
+pub const ABORTED: Readiness =
     Readiness::READABLE.union(Readiness::WRITABLE).union(Readiness::ERROR).union(Readiness::CLOSED);
 
 /// One panic that was contained.
@@ -136,7 +136,7 @@ impl<P: Platform> Failures<P> {
     fn notify(&self) {
         self.checks.failures.store(false, Ordering::Release);
         let pending = std::mem::take(&mut *self.pending.lock());
-        pending.into_iter().for_each(|(_, socket)| socket.ready.raise(CONDEMNED));
+        pending.into_iter().for_each(|(_, socket)| socket.ready.raise(ABORTED));
     }
 
     /// The connection that the calling thread's panic has ended, if any.

@@ -399,7 +399,7 @@ fn a_group_moves_from_a_busy_thread_to_one_that_sleeps() {
         let decision = machine.last(&peer);
         assert_eq!((decision.from, decision.to), (GroupPlace::Home(0), GroupPlace::Home(1)));
         machine.poll(0);
-        assert!(bell.0.load(Ordering::Relaxed) > 0, "it is told of its new group");
+        assert!(bell.0.load(Ordering::Relaxed) > 0, "it is notified of its new group");
         machine.wakes_up(1);
         machine.poll(1);
         machine.answered();
@@ -544,7 +544,7 @@ fn a_timer_waits_for_the_frames_before_it() {
 /// nor shorter.
 #[test]
 fn a_receive_thread_sleeps_until_the_timers_of_a_shared_group() {
-    /// More looks in vain would be a busy loop.
+    /// More looks that find nothing would be a busy loop.
     const WAKES: usize = 8;
     within(|| {
         for core in 0..CORES {

@@ -1,4 +1,4 @@
-//! Errors of ICMP about datagrams that a socket has sent: which socket is told of which error, and what its user sees of
+//! Errors of ICMP about datagrams that a socket has sent: which socket is notified of which error, and what its user sees of
 //! it, in its readiness and in the calls that report it (RFC 1122 section 4.1.3.3).
 
 use std::net::{IpAddr, SocketAddr};

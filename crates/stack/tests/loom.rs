@@ -99,7 +99,7 @@ fn a_connection_that_is_queued_wakes_a_thread_that_accepts() {
 }
 
 #[test]
-fn an_item_reaches_a_user_who_lies_down_and_room_is_seen_or_told_of() {
+fn an_item_reaches_a_user_that_sleeps_and_room_is_seen_or_reported() {
     explore_all(item_while_falling_asleep::<Loom>).expect("the model holds");
     explore_all(room_while_looking::<Loom>).expect("the model holds");
 }

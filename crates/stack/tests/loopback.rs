@@ -304,7 +304,7 @@ fn many_connections_at_once_and_a_backlog_that_is_full(arch: Architecture) {
         servers.extend(std::iter::from_fn(|| listener.accept()));
         node.clock.advance(Duration::from_millis(20));
     }
-    assert_eq!(servers.len(), clients.len(), "whoever found the backlog full has tried again");
+    assert_eq!(servers.len(), clients.len(), "a client that found the backlog full has tried again");
     for (server, number) in servers.iter().zip(0u32..) {
         node.call(server, send(&number.to_be_bytes()));
     }

@@ -96,7 +96,7 @@ const AGAIN: std::time::Duration = std::time::Duration::from_millis(100);
 
 impl Posted {
     /// Whether this address should be posted now.
-    fn is_news(&mut self, source: LearnedSource, now: Time) -> bool {
+    fn is_new(&mut self, source: LearnedSource, now: Time) -> bool {
         let hash = source.key.bits().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
         let place = &mut self.places[hash as usize % PLACES];
         let known = |(old, at): &(LearnedSource, Time)| {
@@ -241,7 +241,7 @@ impl<P: Platform> Rcu<P> {
     fn post(&mut self, batch: &mut RcuBatch<'_, P>) {
         if let Some(source) = batch.table.take_unlearned() {
             // If the ring is full, a later frame of the station posts the address.
-            batch.posts |= self.posted.is_news(source, batch.now) && self.posts.push(source).is_ok();
+            batch.posts |= self.posted.is_new(source, batch.now) && self.posts.push(source).is_ok();
         }
     }
 

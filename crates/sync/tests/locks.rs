@@ -42,7 +42,7 @@ fn every_kind_excludes() {
 
 /// One thread gets the reservation again and again, interrupted by other threads.
 #[test]
-fn a_reserved_lock_excludes_whoever_comes_in_between() {
+fn a_reserved_lock_excludes_a_thread_that_comes_in_between() {
     let lock: L<(usize, usize)> = Lock::new(LockKind::Reserved, LockClass::Group, (0, 0));
     let turn = |lock: &L<(usize, usize)>| {
         let mut pair = lock.lock();

@@ -342,7 +342,7 @@ fn put_new(
     if len > 0 {
         draft.class = ho.marks.class();
         if ho.marks.may_have_signal() {
-            return put_news(sw, rq, ho, out, now, (draft, fin, whole));
+            return put_with_signal(sw, rq, ho, out, now, (draft, fin, whole));
         }
     }
     if !emit_data(ho, out, draft, |dst, sum| rq.copy_unsent(dst, sum)) {
@@ -354,7 +354,7 @@ fn put_new(
 /// New data that may have an ECN signal: CWR, which is sent once, or the counters of accurate ECN, which take room from
 /// the data.
 #[cold]
-fn put_news(
+fn put_with_signal(
     sw: &mut SendWindow,
     rq: &mut RetransmitQueue,
     ho: &mut HeaderOut,

@@ -359,5 +359,5 @@ fn the_third_marked_acknowledgement_in_a_row_is_answered() {
     sent(&mut t);
     t.inject(with(peer(".").ack(7001), 5).marked(CE));
     t.inject(with(peer(".").ack(8001), 5).marked(CE));
-    assert_eq!(sent(&mut t), [], "what was sent in between has told of the others");
+    assert_eq!(sent(&mut t), [], "what was sent in between has reported the others");
 }

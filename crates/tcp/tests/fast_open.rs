@@ -106,7 +106,7 @@ fn data_of_a_syn_is_read_and_answered_at_once() {
     t.expect(&[". 1:1001(1000) ack 8 win 65528", "P. 1001:1501(500) ack 8 win 65528"]);
     t.inject(peer(".").seq(8).ack(1501));
     assert_eq!(t.state(), State::Established);
-    assert!(t.us.accepted, "the stack is told of the end of the handshake, too");
+    assert!(t.us.accepted, "the stack is notified of the end of the handshake, too");
     assert_eq!(t.us.count(Counter::ConnectionsEstablished), 1);
     assert_eq!(t.us.status().unacknowledged, 0);
     t.expect(&[]);

@@ -463,7 +463,7 @@ fn without_sack_duplicates_of_the_recovery_point_start_no_second_recovery() {
 //# cumulative acknowledgment), and the TCP is not currently in loss recovery, the TCP MUST increase DupAcks by one and
 //# take the following steps:
 #[test]
-fn with_sack_an_acknowledgement_with_news_counts_even_if_it_advances() {
+fn with_sack_an_acknowledgement_that_sacks_more_counts_even_if_it_advances() {
     // RFC 6675 section 2: newly SACKed data makes the duplicate, whatever the acknowledgement number.
     let mut t = with_sack();
     t.send(10_000);

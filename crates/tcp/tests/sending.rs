@@ -453,7 +453,7 @@ fn data_that_waits_for_the_device_is_no_closed_window() {
     t.us.credit = 0;
     t.send(3000);
     assert!(t.us.tx_blocked);
-    assert_eq!(t.until_sent(ms(600_000)), None, "no probe: the stack continues a starved connection");
+    assert_eq!(t.until_sent(ms(600_000)), None, "no probe: the stack continues a connection that found no room");
     assert_eq!(t.us.count(Counter::WindowProbesOut), 0);
     t.us.credit = 10;
     t.us.run(TransmitReady, t.now);

@@ -196,7 +196,7 @@ fn probes_can_be_switched_off() {
 
 /// A thread that runs its timer late also processes arrivals late: the probe waits for two more round trips.
 #[test]
-fn whoever_is_late_looks_at_what_has_arrived_before_a_probe() {
+fn a_late_thread_looks_at_what_has_arrived_before_a_probe() {
     let mut t = Script::connected_over(setup(), ms(10), Peer::sack_permitted);
     t.send(4000);
     t.take();

@@ -140,7 +140,7 @@ pub fn carry(mut from: Box<dyn RxQueue>, mut to: Box<dyn TxQueue>, stop: &Atomic
 }
 
 #[test]
-fn heddle_sends_no_more_in_vain_than_linux() {
+fn heddle_sends_no_more_needlessly_than_linux() {
     in_namespace(&["tcpdump", "tshark"], |space| {
         let (bytes, seeds) = if full() { (16 * MIB, 1..=10) } else { (3 * MIB, 1..=3) };
         let mut worse = Vec::new();

@@ -171,7 +171,7 @@ fn a_transport_that_hears_nothing_has_the_neighbour_asked_unless_another_hears_i
     story.send(PEER.into());
     story.answered(PEER_MAC);
     story.pass(Duration::from_secs(1));
-    assert!(story.table.suspect(story.now, PEER.into()), "whoever sends there comes by");
+    assert!(story.table.suspect(story.now, PEER.into()), "a sender to that address asks");
     assert_eq!(story.table.lookup(PEER.into()), Some(PEER_MAC), "until it is known to be gone it is used");
     assert!(story.pass(Duration::from_secs(3)).frames.is_empty(), "it was heard from a short while ago");
     assert!(story.table.is_in_doubt(PEER.into()));

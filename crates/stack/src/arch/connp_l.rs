@@ -139,7 +139,7 @@ impl<P: Platform> Exclusion<P> for Group<P> {
     fn hear(&self, hub: &Hub<P>) {
         let Some(part) = &self.broadcast else { return };
         self.enter(hub, |_| {
-            sync::walk::note(file!(), "is told of the half-open connections of all groups");
+            sync::walk::note(file!(), "is notified of the half-open connections of all groups");
             part.hear();
         });
     }

@@ -303,7 +303,7 @@ impl<P: Platform> Exclusion<P> for OwnerThread<P> {
                 self.mailbox.wait(&self.stop, nap);
             }
         }
-        // Also what a panic has left: messages, and what users are owed.
+        // Also what a panic has left: messages, and pending upcalls.
         while self.contained_round(hub) {}
         let _ = self.owned.release();
         self.run_after_the_end(hub);

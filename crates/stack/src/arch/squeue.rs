@@ -25,7 +25,7 @@
 //! was accepted; Solaris would treat it according to the mode.
 //!
 //! # Users are told without the flag
-//! An event may owe a user a notification that runs the user's code, and this code may call the stack and wait. Two threads
+//! An event may cause an upcall to a user, which runs the user's code, and this code may call the stack and wait. Two threads
 //! with the flags of two shards would wait for each other for ever. So the thread that drains keeps such notifications until
 //! it has given up the flag (`draining.rs`). One thread at a time tells the users of a shard, in the order of the events.
 //!
@@ -239,7 +239,7 @@ impl<P: Platform> Exclusion<P> for Squeue<P> {
         result
     }
 
-    /// Not while something is owed to users: it does not move on.
+    /// Not while upcalls are pending: it does not move on.
     fn seize<R>(&self, _: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
         let queue = self.queue.lock();
         if queue.has_upcalls() || !self.take_flag() {

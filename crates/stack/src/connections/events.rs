@@ -9,7 +9,7 @@ use tcp::{PathUpdate, TableChange, TcpEvent};
 
 use super::handlers::HandledConnections;
 use crate::attempt::{Panic, attempt};
-use crate::containment::{CONDEMNED, FaultScope};
+use crate::containment::{ABORTED, FaultScope};
 use crate::deferred::DeferredEffects;
 use crate::place::{Effects, Place};
 use crate::socket::{Admitted, TcpSocket};
@@ -58,7 +58,7 @@ pub trait Events: Place {
         let scope = self.flow(id).map_or(FaultScope::Work, |flow| FaultScope::Connection(flow.tuple));
         self.shared().failures.note(panic, scope, self.counters());
         if let Some(socket) = self.abort(id, now, deferred) {
-            deferred.wake(&socket, CONDEMNED, Writers::Many);
+            deferred.wake(&socket, ABORTED, Writers::Many);
         }
     }
 

@@ -12,7 +12,7 @@
 //! Three things must never happen. A child must not enter a closed queue: the lock of its shard orders it and
 //! [`AcceptQueues::close`]. A child must not wait while the listener looks idle: [`AcceptQueues::accept`] clears the
 //! readiness and then looks at all shards again, and [`AcceptQueues::establish`] counts the child before its readiness is
-//! raised, with a fence on both sides. And a child must not be left to a thread that is not told of it, nor wait for ever for one
+//! raised, with a fence on both sides. And a child must not be left to a thread that is not notified, nor wait for ever for one
 //! that no longer accepts: a thread that leaves one reports the readiness again, until it has been taken.
 
 use std::collections::VecDeque;
@@ -192,7 +192,7 @@ impl<P: Platform> AcceptQueues<P> {
                 ready.restore(Readiness::ACCEPTABLE);
             }
             if child.is_none() && left {
-                // The caller may have been the only one that was told of it, and sleep now.
+                // The caller may have been the only one that was notified of it, and sleep now.
                 ready.tell(Readiness::ACCEPTABLE);
                 return None;
             }
@@ -545,7 +545,7 @@ mod tests {
 
     /// It is about to take the first connection that it receives.
     #[test]
-    fn a_thread_that_asked_in_vain_is_one_that_accepts() {
+    fn a_thread_that_found_none_is_one_that_accepts() {
         with_two_threads(|_, accept, establish| {
             assert_eq!(accept(1, 1), []);
             establish(1, 20..21);

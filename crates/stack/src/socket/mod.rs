@@ -30,7 +30,7 @@ pub use udp::UdpShared;
 use crate::flow::{Flow, Key, Target};
 
 /// Stands for a key: a slot that no table has.
-const CONDEMNED: u64 = u64::MAX - 1;
+const ABORTED: u64 = u64::MAX - 1;
 /// The generation in the key of a connection whose user has closed it. No slot is used so often.
 const LET_GO: u64 = (u32::MAX as u64) << 32;
 
@@ -100,7 +100,7 @@ impl<P: Platform> TcpSocket<P> {
 
     /// Called by the cell that gives the connection up after a panic: its name finds nothing from then on.
     pub(crate) fn abort(&self) {
-        self.key.store(CONDEMNED, Ordering::Release);
+        self.key.store(ABORTED, Ordering::Release);
     }
 
     /// Called by the thread that uses the connection, once it is in TIME-WAIT and its user has closed it: its name finds nothing
@@ -112,12 +112,12 @@ impl<P: Platform> TcpSocket<P> {
     /// The connection's slot in its table, unless it was given up.
     pub(crate) fn slot(&self) -> Option<u32> {
         let key = self.key.load(Ordering::Acquire);
-        (key != CONDEMNED).then(|| Key::from_bits(key).slot)
+        (key != ABORTED).then(|| Key::from_bits(key).slot)
     }
 
     /// Whether the connection was given up after a panic; see [`crate::Stack::failures`].
     pub fn is_aborted(&self) -> bool {
-        self.key.load(Ordering::Acquire) == CONDEMNED
+        self.key.load(Ordering::Acquire) == ABORTED
     }
 
     /// Called once, by the cell that inserted the connection.

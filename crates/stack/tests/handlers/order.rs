@@ -169,7 +169,7 @@ fn a_timer_fires_once_at_its_time(arch: Architecture) {
 
 /// An active open: nothing before the peer has answered, and a refusal is the only callback.
 #[every_arch]
-fn an_active_open_is_told_of_its_outcome(arch: Architecture) {
+fn an_active_open_is_notified_of_its_outcome(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         let (mut node, log) = (node(arch), Log::default());
         for refused in [false, true] {

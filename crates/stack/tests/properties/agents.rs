@@ -451,10 +451,10 @@ fn a_call_on_the_owners_thread_performs_its_effects(arch: Architecture) {
             let mut events = Vec::new();
             set.try_wait(&mut events, 8);
             bench.call(&connection, send(b"text"));
-            assert!(!bench.scene.state().unflushed, "the device was told of the segment");
+            assert!(!bench.scene.state().unflushed, "the device was notified of the segment");
             assert!(bench.collect() > 0);
             bench.call(&connection, Call::Abort(tcp::Abort));
-            assert!(!bench.scene.state().unflushed, "the device was told of the reset");
+            assert!(!bench.scene.state().unflushed, "the device was notified of the reset");
             assert_eq!(set.try_wait(&mut events, 8), 1, "the poll set is told that the socket is closed");
             assert!(events[0].ready.contains(stack::socket::Readiness::CLOSED));
         }

@@ -78,7 +78,7 @@ fn a_writer_panics_while_it_drains(bench: &mut Bench) -> Thread {
     writer
 }
 
-/// Told of data, says so, and waits until the test lets it go on.
+/// Notified of data, says so, and waits until the test lets it go on.
 struct Waits(Mutex<(Sender<()>, Receiver<()>)>);
 
 impl Watch for Waits {
@@ -91,7 +91,7 @@ impl Watch for Waits {
     }
 }
 
-/// Told of data, says so, writes to another connection, and says whether that was accepted.
+/// Notified of data, says so, writes to another connection, and says whether that was accepted.
 pub struct Asks {
     pub stack: Stack<Observed>,
     pub other: Target,

@@ -1,5 +1,5 @@
-//! Which thread of a shard tells users what events owe them, and when: users' code runs without the flag, in the order of
-//! the events, and what is owed while another thread tells is left to the worker.
+//! Which thread of a shard runs the upcalls that events cause, and when: users' code runs without the flag, in the order of
+//! the events, and upcalls that become pending while another thread runs some are left to the worker.
 
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
@@ -28,7 +28,7 @@ fn of_one_shard(arch: &str, ends: Ends) -> (Bench, [Connection; 3], Opens) {
     (bench, connections, opens)
 }
 
-/// Told of data, records whether this port has been sent anything.
+/// Notified of data, records whether this port has been sent anything.
 struct Looks {
     scene: Arc<Scene>,
     port: u16,
@@ -44,7 +44,7 @@ impl Watch for Looks {
     }
 }
 
-/// The worker gives the flag up after each batch that owes something, and tells users before it takes the next: their code does
+/// The worker gives the flag up after each batch that causes upcalls, and runs them before it takes the next: their code does
 /// not wait for events that arrived later.
 #[test]
 fn the_worker_tells_users_after_each_batch() {
@@ -68,7 +68,7 @@ fn the_worker_tells_users_after_each_batch() {
     }
 }
 
-/// Told of data, says so; and then waits until the test lets it go on, if it is to.
+/// Notified of data, says so; and then waits until the test lets it go on, if it is to.
 pub struct Tells(Mutex<(Sender<()>, Option<Receiver<()>>)>);
 
 impl Tells {
@@ -91,7 +91,7 @@ impl Watch for Tells {
 /// One thread at a time tells the users of a shard. While a caller tells those of the batch that it has drained, the worker
 /// runs the rest, and its users are told once the caller is done: by the worker, though it slept.
 #[test]
-fn what_is_owed_while_another_thread_tells_is_told_by_the_worker() {
+fn upcalls_of_events_during_another_threads_upcalls_are_run_by_the_worker() {
     for ends in Ends::BOTH_FAMILIES {
         let (mut bench, [busy, mut drained, mut left], opens) = of_one_shard("squeue:process", ends);
         let worker = format!("heddle-sq{}", bench.cell(&busy));
@@ -119,11 +119,11 @@ fn what_is_owed_while_another_thread_tells_is_told_by_the_worker() {
 #[every_arch(only(squeue_fill, squeue_nodrain, squeue_process, squeue_process_poll))]
 fn a_stack_that_tells_a_user_does_not_rest(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
-        let (mut bench, [busy, mut told_of, _], opens) = of_one_shard(&arch.to_string(), ends);
+        let (mut bench, [busy, mut notified, _], opens) = of_one_shard(&arch.to_string(), ends);
         let ((told, is_told), (go_on, may_go_on)) = (mpsc::channel(), mpsc::channel());
-        Tells::watch(&told_of, told, Some(may_go_on));
+        Tells::watch(&notified, told, Some(may_go_on));
         let writer = bench.stop_in_a_write("writer", &busy);
-        let end = fin(&mut told_of);
+        let end = fin(&mut notified);
         bench.put(&end);
         bench.driver.poll();
         drop(opens);

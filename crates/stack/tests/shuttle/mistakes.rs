@@ -104,7 +104,7 @@ fn a_user_that_sleeps_without_a_last_look_at_the_socket_is_found() {
 /// `up`, `shared-nothing`: mail for the polling thread, or for the thread that uses the cell meanwhile, is read; and its sender is woken
 /// for the answer.
 #[every_arch(only(up, shared_nothing, connp_t_lwkt))]
-fn mail_that_nobody_is_told_of_is_found(arch: Architecture) {
+fn mail_that_nobody_is_notified_of_is_found(arch: Architecture) {
     hangs_with(Mistake::NoWake(CALLER, RECEIVER), move || crowd::<Checked>(arch));
     hangs_with(Mistake::NoWake(RECEIVER, CALLER), move || crowd::<Checked>(arch));
 }
@@ -133,7 +133,7 @@ fn a_core_that_nobody_tells_of_its_mail_is_found(arch: Architecture) {
 
 /// `connp-t`: the protocol thread is woken for every request and segment, and its answer wakes the sleeping caller.
 #[every_arch(only(connp_t, connp_t_spsc, conn_thread_2))]
-fn a_message_that_nobody_is_told_of_is_found(arch: Architecture) {
+fn a_message_that_nobody_is_notified_of_is_found(arch: Architecture) {
     hangs_with(Mistake::NoWake(CALLER, OWNER), move || crowd::<Checked>(arch));
     hangs_with(Mistake::NoWake(RECEIVER, OWNER), move || connection::<Checked>(arch));
     hangs_with(Mistake::NoWake(OWNER, CALLER), move || crowd::<Checked>(arch));
@@ -163,7 +163,7 @@ fn a_shard_that_is_left_with_work_is_found(arch: Architecture) {
 
 /// `squeue:fill`: every segment is the worker's.
 #[every_arch(only(squeue_fill))]
-fn a_segment_that_no_worker_is_told_of_is_found(arch: Architecture) {
+fn a_segment_that_no_worker_is_notified_of_is_found(arch: Architecture) {
     hangs_with(Mistake::NoWake(RECEIVER, WORKER), move || connection::<Checked>(arch));
 }
 
@@ -183,7 +183,7 @@ fn a_ring_that_nobody_gives_a_turn_is_found(arch: Architecture) {
 /// `msgp-pool`: a receive thread wakes a worker for the frames that it has put into the shared input, a worker checks
 /// again before it sleeps, and one that passes its turn on wakes the next.
 #[every_arch(only(msgp_pool))]
-fn a_frame_or_a_turn_that_no_worker_is_told_of_is_found(arch: Architecture) {
+fn a_frame_or_a_turn_that_no_worker_is_notified_of_is_found(arch: Architecture) {
     hangs_with(Mistake::NoWake(RECEIVER, POOLED), move || connection::<Checked>(arch));
     hangs_with(Mistake::BlindSleep(POOLED), move || connection::<Checked>(arch));
     hangs_with(Mistake::NoWake(POOLED, POOLED), move || arrival_order::<Checked>(arch));
@@ -210,7 +210,7 @@ fn workers_without_tickets_are_seen_to_overtake_each_other() {
 /// `netisr:deferred`: a receive thread wakes the swi for packets that it has left in a work stream, and the swi checks
 /// again before it sleeps.
 #[every_arch(only(netisr_deferred))]
-fn a_packet_that_no_swi_is_told_of_is_found(arch: Architecture) {
+fn a_packet_that_no_swi_is_notified_of_is_found(arch: Architecture) {
     hangs_with(Mistake::NoWake(RECEIVER, SWI), move || connection::<Checked>(arch));
     hangs_with(Mistake::BlindSleep(SWI), move || connection::<Checked>(arch));
 }
@@ -218,7 +218,7 @@ fn a_packet_that_no_swi_is_told_of_is_found(arch: Architecture) {
 /// `softint`: a hard handler wakes the soft-interrupt thread for the frames that it has left, and that thread checks
 /// again before it sleeps.
 #[every_arch(only(softint))]
-fn a_frame_that_no_soft_interrupt_thread_is_told_of_is_found(arch: Architecture) {
+fn a_frame_that_no_soft_interrupt_thread_is_notified_of_is_found(arch: Architecture) {
     hangs_with(Mistake::NoWake(RECEIVER, SOFTINT), move || connection::<Checked>(arch));
     hangs_with(Mistake::BlindSleep(SOFTINT), move || connection::<Checked>(arch));
 }
@@ -277,7 +277,7 @@ fn a_connection_that_is_let_go_in_two_steps_is_found(arch: Architecture) {
 /// `backlog:processor`: a thread that leaves something for a connection that is free and not queued queues it and wakes its
 /// processor, which checks again before it sleeps; and a user that releases it queues it, if something was left.
 #[every_arch(only(backlog_processor))]
-fn something_left_that_no_processor_is_told_of_is_found(arch: Architecture) {
+fn something_left_that_no_processor_is_notified_of_is_found(arch: Architecture) {
     hangs_with(Mistake::NoWake(RECEIVER, PROCESSOR), move || data_while_reading::<Checked>(arch));
     hangs_with(Mistake::BlindSleep(PROCESSOR), move || data_while_reading::<Checked>(arch));
     hangs_with(Mistake::Above(PlantedMistake::ReleaseWithoutHandOver), move || data_while_reading::<Checked>(arch));
@@ -302,7 +302,7 @@ fn a_handler_that_is_returned_in_two_steps_is_found() {
 
 /// `steal`: a core that sleeps is woken for a connection that another thread makes ready.
 #[every_arch(only(steal))]
-fn a_ready_connection_that_no_core_is_told_of_is_found(arch: Architecture) {
+fn a_ready_connection_that_no_core_is_notified_of_is_found(arch: Architecture) {
     hangs_with(Mistake::NoWake(CALLER, RECEIVER), move || message_for_a_handler::<Checked>(arch));
 }
 

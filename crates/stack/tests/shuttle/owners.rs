@@ -82,7 +82,7 @@ pub fn call_on_the_owners_thread<P: Platform>(arch: Architecture) {
 
 /// What users were told, and a thread that waits for it.
 struct Told<P: Platform> {
-    /// The connections with users that were told of data, in order, when their calls were done.
+    /// The connections with users that were notified of data, in order, when their calls were done.
     connections: Lock<Vec<usize>, P>,
     grew: Condvar<P>,
     /// A user was told something while it was told something else.
@@ -209,7 +209,7 @@ pub fn notified_users_call_each_other<P: Platform>(arch: Architecture, cells: us
     couple.end();
 }
 
-/// Where the thread that tells users has no cell meanwhile, or leaves what it owes them to the end, a user is not told
+/// Where the thread that tells users has no cell meanwhile, or leaves the upcalls to the end, a user is not told
 /// something in the middle of something else: neither by another thread nor while its own call waits. So what a
 /// thread has on its stack has a bound, however much arrives.
 pub fn users_are_told_one_thing_at_a_time<P: Platform>(arch: Architecture) {

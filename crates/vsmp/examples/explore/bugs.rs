@@ -64,7 +64,7 @@ pub const ALL: [Bug; 9] = [
     },
     Bug {
         name: "reordering",
-        planted: "frames of msgp:1 wait by thread until the device is told of them",
+        planted: "frames of msgp:1 wait by thread until the device is notified of them",
         arch: "msgp:1",
         mistake: Mistake::Nothing,
         model: |arch, ends| invariants::exchange(arch, ends, |device| Box::new(Overtaken(device))),

@@ -1,8 +1,8 @@
-//! What a protocol thread does: it runs the messages to its cell in rounds, and tells users what these owe them.
+//! What a protocol thread does: it runs the messages to its cell in rounds, and runs the upcalls that these cause.
 //!
 //! Effects of messages are performed when the thread has left the cell. Those that may run a user's code, [`Upcalls`], come
 //! last, after the answer: that code may call a cell of another protocol thread and wait. The thread then runs rounds
-//! of its own cell while it waits, and keeps what these owe to users until the code that waits is done. So its stack
+//! of its own cell while it waits, and keeps the upcalls that these cause until the code that waits is done. So its stack
 //! has a bound, however much arrives, and users are told in the order of the events.
 //!
 //! What may never happen: a user's code that runs in the cell, or in the middle of other users' code on the same
@@ -30,7 +30,7 @@ pub(super) struct OwnerState<P: Platform> {
     pub(super) cell: Cell<P>,
     /// Messages that it has taken from the mailbox and not run yet. Here, because it runs them while it waits for an answer.
     pub(super) batch: VecDeque<CellMessage<P>>,
-    /// Owed to users by the messages that were run.
+    /// The upcalls that the messages caused.
     upcalls: Upcalls<P>,
     /// The owner is telling users, further up its stack if it is not doing so now.
     tells: bool,
@@ -99,7 +99,7 @@ impl<P: Platform> OwnerThread<P> {
         is_free
     }
 
-    /// Runs queued messages and due timers, and tells users what they owe them; the calling thread owns the cell. False:
+    /// Runs queued messages and due timers, and runs the upcalls that they cause; the calling thread owns the cell. False:
     /// there were no messages.
     pub(super) fn round(&self, hub: &Hub<P>, now: Time) -> bool {
         let mut taken = self.mailbox.taken();
@@ -167,8 +167,8 @@ impl<P: Platform> OwnerThread<P> {
         None
     }
 
-    /// Tells users what is owed to them. The calling thread owns the cell and has left it. Their code may call another
-    /// owner's cell: the thread reads its mail while it waits, and tells what that owes here, once their code is done.
+    /// Runs the pending upcalls. The calling thread owns the cell and has left it. Their code may call another
+    /// owner's cell: the thread reads its mail while it waits, and runs the upcalls which that causes here, once their code is done.
     fn notify_users(&self) {
         while let Some(upcalls) = self.begin_notifying() {
             let _telling = TellingUsers(self);

@@ -1,8 +1,8 @@
-//! Draining a shard's queue, and telling users what the events owe them.
+//! Draining a shard's queue, and running the upcalls to users that the events cause.
 //!
 //! The thread that drains has the flag. It wakes threads and notifies devices meanwhile, but runs no user's code: it keeps
 //! what might ([`Upcalls`]), and appends that to a list beside the queue when it gives up the flag. It gives the
-//! flag up after each batch that owes something; then the worker goes on, and another thread has drained enough, because
+//! flag up after each batch that causes upcalls; then the worker goes on, and another thread has drained enough, because
 //! users' code has no bound.
 //!
 //! One thread at a time tells the users of a shard what is in its list, and has no flag then. So they are told in the order
@@ -37,7 +37,7 @@ const DRAIN_BATCH: usize = 32;
 const DRAIN_TIME: Duration = Duration::from_millis(20);
 
 /// Held by a thread that has the flag and drains the queue. On panic the flag is released, the worker is woken for the
-/// remaining events, and users are told what the events owe them.
+/// remaining events, and the upcalls that the events cause are run.
 struct Draining<'a, P: Platform> {
     squeue: &'a Squeue<P>,
     hub: &'a Hub<P>,
@@ -45,7 +45,7 @@ struct Draining<'a, P: Platform> {
     batch: VecDeque<CellMessage<P>>,
     /// Effects of events that were run, not performed yet.
     deferred: DeferredEffects<P>,
-    /// Owed to users by the events that were run.
+    /// The upcalls that the events caused.
     upcalls: Upcalls<P>,
     has_ended: bool,
 }

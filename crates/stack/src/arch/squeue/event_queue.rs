@@ -14,7 +14,7 @@ pub(super) struct EventQueue<P: Platform> {
     pub events: VecDeque<CellMessage<P>>,
     /// Receive rings that are shut until the shard is given up.
     pub shut: BitSet,
-    /// What the events that drained the queue owe to users.
+    /// The upcalls to users that the drained events caused.
     pub upcalls: Upcalls<P>,
     /// A thread tells users, without the flag.
     pub tells: bool,
@@ -34,7 +34,7 @@ impl<P: Platform> EventQueue<P> {
         begins.then(|| std::mem::take(&mut self.upcalls))
     }
 
-    /// Whether users have not been told all that the events owe them.
+    /// Whether upcalls that the events caused have not been run.
     pub fn has_upcalls(&self) -> bool {
         self.tells || !self.upcalls.is_empty()
     }
