@@ -8,7 +8,7 @@
 //! | `stack/switching.rs`, `gate.rs` | switching the architecture of a stack in use; where its users wait meanwhile |
 //! | `rx.rs` | [`Driver`]: from a device's queue to `post`, the one line where architectures differ; packets for IP itself in `rx/internet.rs` |
 //! | `arch.rs`, `arch/` | the [`RunningArchitecture`](arch::RunningArchitecture) trait; one file for each; `select.rs` knows the names |
-//! | `connections/` | the handling of connections, written once over a [`Place`](place::Place) |
+//! | `connections/` | the handling of connections, written once over a [`Place`](connections::Place) |
 //! | `place/` | where connections are kept: a [`Cell`](place::Cell) behind one `&mut`, or [`Locked`](place::Locked) one by one; `place/connection.rs` has the slab in which they lie; `place/pcb/` a PCB behind one, two or six locks |
 //! | `call.rs`, `handoff.rs` | work as values, and work that crosses threads |
 //! | `deferred.rs` | effects that wait until the last guard has dropped |

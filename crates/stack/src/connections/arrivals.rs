@@ -10,13 +10,13 @@ use tcp::{Pcb, TableChange};
 use super::datagrams::Datagrams;
 use super::events::{Events, ResetOnPanic};
 use super::handlers::HandledConnections;
+use super::place::{DirectoryOf, Effects, NewConnection, Place, Site, UnawaitedEvent};
 use crate::bound_sockets::Unmatched;
 use crate::call::{ArrivingSegment, Ingress};
 use crate::deferred::DeferredEffects;
 use crate::flow::Flow;
 use crate::handshakes::{Child, HandshakeSegment, cookie_arrives};
 use crate::icmp::{IcmpReport, report};
-use crate::place::{DirectoryOf, Effects, NewConnection, Place, Site, UnawaitedEvent};
 use crate::socket::{Admitted, TcpSocket};
 
 /// Arrivals; see the module documentation.

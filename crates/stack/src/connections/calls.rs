@@ -5,10 +5,10 @@ use tcp::{Outbox, PcbAccess, TcpEvent};
 
 use super::events::Events;
 use super::handlers::HandledConnections;
+use super::place::Place;
 use crate::call::{self, Call, OpenRefused, OpenRequest, Reply};
 use crate::deferred::{DeferredEffects, LazyEffects};
 use crate::flow::{Key, Target};
-use crate::place::Place;
 use crate::socket::Readiness;
 
 /// Calls; see the module documentation.

@@ -12,9 +12,9 @@ use sync::Platform;
 use udp::UdpEvent;
 use wire::FourTuple;
 
+use super::place::Place;
 use crate::call::ArrivingDatagram;
 use crate::deferred::DeferredEffects;
-use crate::place::Place;
 use crate::route_cache::RouteCache;
 use crate::shared::Shared;
 use crate::socket::{Readiness, UdpShared};

@@ -8,10 +8,10 @@ use sync::Writers;
 use tcp::{PathUpdate, TableChange, TcpEvent};
 
 use super::handlers::HandledConnections;
+use super::place::{Effects, Place};
 use crate::attempt::{Panic, attempt};
 use crate::containment::{ABORTED, FaultScope};
 use crate::deferred::DeferredEffects;
-use crate::place::{Effects, Place};
 use crate::socket::{Admitted, TcpSocket};
 
 /// Events and their effects; see the module documentation.
@@ -230,11 +230,11 @@ impl<L: Place> Events for L {}
 /// Guards the run of a segment. On panic the connection is ended while the place is still held, and the code that
 /// contains the panic notifies its user. Otherwise the guard is disarmed. The guard costs nothing; catching the panic
 /// would cost a call.
-pub(super) struct ResetOnPanic<'a, L: Place> {
-    pub(super) place: &'a mut L,
-    pub(super) id: &'a L::Id,
-    pub(super) now: Time,
-    pub(super) deferred: &'a mut DeferredEffects<L::Platform>,
+pub(crate) struct ResetOnPanic<'a, L: Place> {
+    pub(crate) place: &'a mut L,
+    pub(crate) id: &'a L::Id,
+    pub(crate) now: Time,
+    pub(crate) deferred: &'a mut DeferredEffects<L::Platform>,
 }
 
 impl<L: Place> Drop for ResetOnPanic<'_, L> {

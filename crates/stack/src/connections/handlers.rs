@@ -5,9 +5,9 @@ use observe::Time;
 use tcp::{Outbox, PcbAccess, Readiness, TcpEvent};
 
 use super::events::Events;
+use super::place::Place;
 use crate::attempt::attempt;
 use crate::deferred::DeferredEffects;
-use crate::place::Place;
 use crate::socket::ListenerShared;
 use crate::socket::handler::HandlerState;
 

@@ -1,10 +1,11 @@
 //! The handling of connections, written once for every process architecture.
 //!
-//! These are provided methods over a [`Place`](crate::place::Place), which defines where the connection is kept and how
+//! These are provided methods over a [`Place`], which defines where the connection is kept and how
 //! a thread gets access to it.
 //!
 //! | file | what happens |
 //! |---|---|
+//! | `place.rs` ([`Place`]) | the interface to the place: how a connection is found, used, inserted and removed |
 //! | `arrivals.rs` ([`Arrivals`]) | a segment, a datagram or an ICMP error arrives: look-up order, half-open connections, cookies, adoption |
 //! | `events.rs` ([`Events`]) | an event runs, and its effects on timers, tables and listeners; containment of a panic |
 //! | `calls.rs` ([`Calls`]) | a user's call, active opens included |
@@ -20,12 +21,14 @@ mod calls;
 mod datagrams;
 mod events;
 mod handlers;
-mod runs;
+mod place;
 mod upkeep;
 
 pub use arrivals::Arrivals;
 pub use calls::Calls;
 pub use datagrams::Datagrams;
 pub use events::Events;
+pub(crate) use events::ResetOnPanic;
 pub use handlers::HandledConnections;
+pub use place::{Directory, DirectoryOf, Effects, NewConnection, Opened, Place, Site, UnawaitedEvent};
 pub use upkeep::Upkeep;

@@ -5,11 +5,11 @@ use tcp::TcpEvent;
 
 use super::events::Events;
 use super::handlers::HandledConnections;
+use super::place::{Place, UnawaitedEvent};
 use crate::call::ControlRequest;
 use crate::charge;
 use crate::deferred::DeferredEffects;
 use crate::flow::Flow;
-use crate::place::{Place, UnawaitedEvent};
 use crate::stats::StackStats;
 
 /// Upkeep; see the module documentation.

@@ -17,16 +17,16 @@ use udp::UdpEvent as _;
 use wire::FourTuple;
 
 use super::channels::Channels;
+use super::conclude;
 use super::connection::{Connection, Connections, OwnedTable};
 use super::contents::{Contents, MovingConnection, Share};
 use super::handlers::{self, Handlers};
 use super::waiting::WAITS;
-use super::{Directory, DirectoryOf, Effects, NewConnection, Opened, Place, Site, conclude};
 use crate::account;
 use crate::attempt::attempt;
 use crate::call::{ArrivingSegment, OpenRefused, OpenRequest};
 use crate::charge;
-use crate::connections::Events;
+use crate::connections::{Directory, DirectoryOf, Effects, Events, NewConnection, Opened, Place, Site};
 use crate::containment::FaultScope;
 use crate::deferred::{DeferredEffects, LazyEffects};
 use crate::flow::{Flow, Key, UdpName};

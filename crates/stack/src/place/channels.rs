@@ -9,9 +9,9 @@ use observe::Time;
 use pktbuf::Chunk;
 use sync::{Platform, Writers};
 
-use super::{Cell, Place, trim_slots};
+use super::{Cell, trim_slots};
 use crate::call::{Call, Reply};
-use crate::connections::{Calls, Events};
+use crate::connections::{Calls, Events, Place};
 use crate::deferred::DeferredEffects;
 use crate::flow::{Key, Target};
 use crate::socket::channel::{ITEM_BYTES, OwnerEnd};

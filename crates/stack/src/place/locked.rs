@@ -35,15 +35,17 @@ use tcp::{Outbox, TcpEvent};
 use udp::{UdpEvent as _, UdpPcb};
 use wire::FourTuple;
 
+use super::conclude;
 use super::connection::{Connection, Connections};
 use super::contents::{Contents, MovingConnection, NotAtRest, Share};
 use super::pcb::{ConnectionLocks, CoupledGuard, EmitContext, HeldBeside, SharedPcb, halves, six};
 use super::turns::HandlerTurns;
-use super::{Directory, DirectoryOf, Effects, NewConnection, Opened, Place, Site, UnawaitedEvent, conclude};
 use crate::attempt::attempt;
 use crate::call::{self, OpenRefused, OpenRequest, Reply};
 use crate::charge::{self, EventWork, LateCheck};
-use crate::connections::{Arrivals, Calls, Upkeep};
+use crate::connections::{
+    Arrivals, Calls, Directory, DirectoryOf, Effects, NewConnection, Opened, Place, Site, UnawaitedEvent, Upkeep,
+};
 use crate::containment::FaultScope;
 use crate::deferred::{DeferredEffects, LazyEffects};
 use crate::flow::{Flow, Key, UdpName};

@@ -11,10 +11,11 @@ use observe::{Counter, Time};
 use sync::Platform;
 use tcp::{LimitClass, TimeWait};
 
+use super::Cell;
 use super::connection::Connection;
-use super::{Cell, Place};
 use crate::account::Charge;
 use crate::charge;
+use crate::connections::Place;
 use crate::flow::Flow;
 use crate::route_cache::RouteCache;
 use crate::socket::TcpSocket;

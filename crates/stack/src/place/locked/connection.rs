@@ -9,10 +9,11 @@ use wire::FourTuple;
 
 use super::super::connection::{self, Connections};
 use super::super::pcb::{ConnectionLocks, LockPlan, SharedPcb};
-use super::super::{NewConnection, Site, trim_slots};
+use super::super::trim_slots;
 use super::handlers::LockedHandler;
 use super::{ConnectionRef, Locked};
 use crate::account::Charge;
+use crate::connections::{NewConnection, Site};
 use crate::flow::Flow;
 use crate::secrets::Secrets;
 use crate::shared::Shared;

@@ -8,12 +8,11 @@ use observe::Time;
 use sync::Platform;
 use tcp::{Readiness, TcpEvent};
 
-use super::super::Place;
 use super::super::handlers::abort;
 use super::super::turns::HandlerTurns;
 use super::{ConnectionRef, Locked, LockedConnection};
 use crate::attempt::attempt;
-use crate::connections::Events;
+use crate::connections::{Events, Place};
 use crate::deferred::DeferredEffects;
 use crate::flow::Target;
 use crate::socket::handler::{HandlerState, RunsEvents};

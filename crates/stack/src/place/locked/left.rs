@@ -11,11 +11,10 @@ use tcp::{Disposition, TcpEvent};
 
 use super::super::connection::Connection;
 use super::super::pcb::{Admittance, Backlogged, Ownership, SharedPcb};
-use super::super::{Effects, Place, UnawaitedEvent};
 use super::{ConnectionRef, Locked};
 use crate::call::ArrivingSegment;
 use crate::charge;
-use crate::connections::{Arrivals, Events, HandledConnections};
+use crate::connections::{Arrivals, Effects, Events, HandledConnections, Place, UnawaitedEvent};
 use crate::deferred::DeferredEffects;
 
 /// Room in a backlog beyond the largest receive buffer, in bytes: acknowledgements, and segments out of order (Linux:

@@ -14,12 +14,11 @@ use sync::{Atomic, Ordering, Platform, model_is_over};
 use tcp::TcpEvent;
 
 use super::super::pcb::{LeftForProcessor, SharedPcb};
-use super::super::{Effects, UnawaitedEvent};
 use super::left::{self, ConnectionOwnership, LeftEvent, OwnedConnection};
 use super::{ConnectionRef, Locked, LockedConnection, TableGuard};
 use crate::attempt::attempt;
 use crate::charge;
-use crate::connections::Events;
+use crate::connections::{Effects, Events, UnawaitedEvent};
 use crate::deferred::DeferredEffects;
 
 /// The most events that a processor runs in one turn on a connection, before others have theirs (gVisor:

@@ -8,12 +8,11 @@
 use observe::Time;
 use sync::Platform;
 
-use super::arrivals::Arrivals;
-use super::events::{Events, ResetOnPanic};
+use super::Cell;
 use crate::call::{ArrivingRun, ArrivingSegment, Ingress};
 use crate::charge;
+use crate::connections::{Arrivals, Events, Place, ResetOnPanic};
 use crate::deferred::DeferredEffects;
-use crate::place::{Cell, Place};
 
 impl<P: Platform> Cell<P> {
     /// [`Arrivals::ingress`], also for a run.
