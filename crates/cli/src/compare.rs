@@ -64,7 +64,7 @@ struct Common {
     #[arg(long, value_delimiter = ',', value_name = "KIND,..", default_values_t = [LockKind::default()])]
     lock: Vec<LockKind>,
     /// Number of threads that run application and stack [default: one for each processor]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     threads: Option<u32>,
     /// A short comparison: under three minutes on two cores (the default)
     #[arg(long, conflicts_with = "full")]

@@ -26,7 +26,7 @@ pub struct Args {
     #[arg(long, value_name = "KIND", default_value_t)]
     lock: LockKind,
     /// Number of threads that run application and stack [default: one for each processor]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     threads: Option<u32>,
     /// Number of connections
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
