@@ -31,6 +31,7 @@
 //! What may never happen: a panic on bytes from the wire, work or memory that grows with untrusted input, an ICMP error
 //! about an ICMP error.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(unreachable_pub))]
 
 pub mod autoconf;
 mod cidr;

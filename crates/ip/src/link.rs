@@ -30,13 +30,13 @@ pub(crate) struct LinkEnd {
 
 impl LinkEnd {
     /// The header to `dst` for packets of `destination`'s family.
-    pub fn header_to(self, dst: MacAddr, destination: IpAddr) -> LinkHeader {
+    pub(crate) fn header_to(self, dst: MacAddr, destination: IpAddr) -> LinkHeader {
         let ethertype = if destination.is_ipv4() { EtherType::Ipv4 } else { EtherType::Ipv6 };
         self.header_of_type(dst, ethertype)
     }
 
     /// The header to `dst` for a payload of this type.
-    pub fn header_of_type(self, dst: MacAddr, ethertype: EtherType) -> LinkHeader {
+    pub(crate) fn header_of_type(self, dst: MacAddr, ethertype: EtherType) -> LinkHeader {
         let mut bytes = [0; ethernet::HEADER_LEN];
         ethernet::Header { dst, src: self.mac, ethertype }.emit(&mut bytes);
         match self.framing {

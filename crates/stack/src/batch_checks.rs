@@ -39,7 +39,7 @@ fn bit(port: usize) -> u64 {
 
 impl<P: Platform> BatchChecks<P> {
     /// Senders or frames wait for room in a transmit queue of this port.
-    pub fn note_waiting(&self, port: usize) {
+    pub(crate) fn note_waiting(&self, port: usize) {
         if self.waiting_ports.load(Ordering::Relaxed) & bit(port) == 0 {
             self.waiting_ports.fetch_or(bit(port), Ordering::Relaxed);
         }
@@ -47,12 +47,12 @@ impl<P: Platform> BatchChecks<P> {
 
     /// Whether any port has had senders or frames that waited for room.
     #[inline]
-    pub fn any_waited(&self) -> bool {
+    pub(crate) fn any_waited(&self) -> bool {
         self.waiting_ports.load(Ordering::Relaxed) != 0
     }
 
     /// Whether senders or frames may wait for room in a transmit queue of this port.
-    pub fn may_wait(&self, port: usize) -> bool {
+    pub(crate) fn may_wait(&self, port: usize) -> bool {
         self.waiting_ports.load(Ordering::Relaxed) & bit(port) != 0
     }
 }

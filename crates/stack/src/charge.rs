@@ -26,7 +26,7 @@ fn touch<P: Platform, T: ?Sized>(object: Object, value: &T, write: bool) {
 
 /// A driver polls a receive queue.
 #[inline(always)]
-pub fn batch<P: Platform>() {
+pub(crate) fn batch<P: Platform>() {
     if P::CHARGED {
         P::work(Step::Batch, 1);
     }
@@ -37,7 +37,7 @@ const HEADERS: usize = 40;
 
 /// A frame is received. A super-segment counts as the frames that its device has joined.
 #[inline(always)]
-pub fn frame<P: Platform>(frame: &PktBuf) {
+pub(crate) fn frame<P: Platform>(frame: &PktBuf) {
     if P::CHARGED {
         P::work(Step::Frame, parts(frame.len().saturating_sub(HEADERS), frame));
         touch::<P, _>(Object::Buffer, frame.split_at(frame.len().min(HEADERS_READ)).0, false);
@@ -46,7 +46,7 @@ pub fn frame<P: Platform>(frame: &PktBuf) {
 
 /// An event runs on a connection; `state` is all that it may change.
 #[inline(always)]
-pub fn event<P: Platform, C, E: TcpEvent>(state: &C, socket: &TcpSocket<P>, event: &E) {
+pub(crate) fn event<P: Platform, C, E: TcpEvent>(state: &C, socket: &TcpSocket<P>, event: &E) {
     if P::CHARGED {
         P::work(Step::Event, event.segments());
         touch::<P, _>(Object::Connection, state, true);
@@ -60,7 +60,7 @@ pub fn event<P: Platform, C, E: TcpEvent>(state: &C, socket: &TcpSocket<P>, even
 
 /// An event has processed this many segments of a run.
 #[inline(always)]
-pub fn segments<P: Platform>(count: usize) {
+pub(crate) fn segments<P: Platform>(count: usize) {
     if P::CHARGED {
         P::work(Step::Event, count);
     }
@@ -125,7 +125,7 @@ impl EventWork {
 
 /// The checksum of a segment or datagram is checked.
 #[inline(always)]
-pub fn checked<P: Platform>(buffer: &PktBuf) {
+pub(crate) fn checked<P: Platform>(buffer: &PktBuf) {
     if P::CHARGED && buffer.meta().checksum == Checksum::None {
         P::sum(buffer.as_ptr(), buffer.len());
     }
@@ -133,14 +133,14 @@ pub fn checked<P: Platform>(buffer: &PktBuf) {
 
 /// Data is checked whose connection has been released.
 #[inline(always)]
-pub fn checked_later<P: Platform>(buffer: &PktBuf) {
+pub(crate) fn checked_later<P: Platform>(buffer: &PktBuf) {
     if P::CHARGED && matches!(buffer.meta().checksum, Checksum::Later { .. }) {
         P::sum(buffer.as_ptr(), buffer.len());
     }
 }
 
 /// Data that an event sums if the check cannot wait for the release of the connection.
-pub struct LateCheck {
+pub(crate) struct LateCheck {
     /// Address and length.
     data: (*const u8, usize),
     /// Checks that could not wait, so far.
@@ -150,7 +150,7 @@ pub struct LateCheck {
 impl LateCheck {
     /// That of an event, before it runs.
     #[inline(always)]
-    pub fn of<P: Platform, E: TcpEvent>(event: &E, counters: &Counters) -> LateCheck {
+    pub(crate) fn of<P: Platform, E: TcpEvent>(event: &E, counters: &Counters) -> LateCheck {
         if !P::CHARGED {
             return LateCheck { data: (std::ptr::null(), 0), inside: 0 };
         }
@@ -160,7 +160,7 @@ impl LateCheck {
 
     /// The event has run, and its connection is held.
     #[inline(always)]
-    pub fn end<P: Platform>(self, counters: &Counters) {
+    pub(crate) fn end<P: Platform>(self, counters: &Counters) {
         if P::CHARGED && self.data.1 > 0 && counters.get(Counter::ChecksumsInside) != self.inside {
             P::sum(self.data.0, self.data.1);
         }
@@ -170,7 +170,7 @@ impl LateCheck {
 /// Segments get their headers and are given to the device. Counts segments on the wire: a device may make several of
 /// one.
 #[inline(always)]
-pub fn emit<P: Platform>(segments: &[PktBuf]) {
+pub(crate) fn emit<P: Platform>(segments: &[PktBuf]) {
     if P::CHARGED {
         P::work(Step::Emit, segments.iter().map(on_the_wire).sum());
         for segment in segments {
@@ -196,7 +196,7 @@ fn parts(data: usize, segment: &PktBuf) -> usize {
 
 /// A user's call enters the stack. Its data was written by the user, and is read here.
 #[inline(always)]
-pub fn call<P: Platform>(call: &Call<P>) {
+pub(crate) fn call<P: Platform>(call: &Call<P>) {
     if P::CHARGED {
         match call {
             Call::Send(event) => send::<P>(event),
@@ -207,7 +207,7 @@ pub fn call<P: Platform>(call: &Call<P>) {
 
 /// The same for SEND.
 #[inline(always)]
-pub fn send<P: Platform>(send: &tcp::Send) {
+pub(crate) fn send<P: Platform>(send: &tcp::Send) {
     if P::CHARGED {
         P::work(Step::Call, 1);
         send.chunks.iter().for_each(|chunk| touch::<P, _>(Object::Payload, chunk.as_slice(), false));
@@ -216,7 +216,7 @@ pub fn send<P: Platform>(send: &tcp::Send) {
 
 /// The same for RECEIVE, or another call without data.
 #[inline(always)]
-pub fn receive<P: Platform>() {
+pub(crate) fn receive<P: Platform>() {
     if P::CHARGED {
         P::work(Step::Call, 1);
     }
@@ -224,7 +224,7 @@ pub fn receive<P: Platform>() {
 
 /// The call returns. The user reads its data, to copy it.
 #[inline(always)]
-pub fn answer<P: Platform>(reply: &Reply) {
+pub(crate) fn answer<P: Platform>(reply: &Reply) {
     if P::CHARGED {
         match reply {
             Reply::Received(Ok(data)) => received::<P>(data),
@@ -236,7 +236,7 @@ pub fn answer<P: Platform>(reply: &Reply) {
 
 /// The same for RECEIVE.
 #[inline(always)]
-pub fn received<P: Platform>(received: &tcp::Received) {
+pub(crate) fn received<P: Platform>(received: &tcp::Received) {
     if P::CHARGED {
         received.data.iter().for_each(|data| touch::<P, _>(Object::Payload, &data[..], false));
     }
@@ -244,7 +244,7 @@ pub fn received<P: Platform>(received: &tcp::Received) {
 
 /// Messages are put into a queue (`write`) or taken from it.
 #[inline(always)]
-pub fn messages<'a, P: Platform>(messages: impl IntoIterator<Item = &'a CellMessage<P>>, write: bool) {
+pub(crate) fn messages<'a, P: Platform>(messages: impl IntoIterator<Item = &'a CellMessage<P>>, write: bool) {
     if P::CHARGED {
         for message in messages {
             P::work(Step::Message, 1);
@@ -255,7 +255,7 @@ pub fn messages<'a, P: Platform>(messages: impl IntoIterator<Item = &'a CellMess
 
 /// A frame is put into an input that several threads share (`write`), or taken from it.
 #[inline(always)]
-pub fn shared_frame<P: Platform, T>(frame: Option<&T>, write: bool) {
+pub(crate) fn shared_frame<P: Platform, T>(frame: Option<&T>, write: bool) {
     if P::CHARGED
         && let Some(frame) = frame
     {
@@ -266,7 +266,7 @@ pub fn shared_frame<P: Platform, T>(frame: Option<&T>, write: bool) {
 
 /// An event is left for the thread that uses its connection, or that processes its work stream (`write`), or taken by it.
 #[inline(always)]
-pub fn left<P: Platform, T>(event: &T, write: bool) {
+pub(crate) fn left<P: Platform, T>(event: &T, write: bool) {
     if P::CHARGED {
         P::work(Step::Message, 1);
         touch::<P, _>(Object::Message, event, write);
@@ -275,7 +275,7 @@ pub fn left<P: Platform, T>(event: &T, write: bool) {
 
 /// Timers that are due have been found.
 #[inline(always)]
-pub fn timers<P: Platform>(n: usize) {
+pub(crate) fn timers<P: Platform>(n: usize) {
     if P::CHARGED {
         P::work(Step::Timer, n);
     }

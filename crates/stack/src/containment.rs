@@ -34,12 +34,12 @@ use crate::batch_checks::BatchChecks;
 use crate::socket::{Readiness, TcpSocket};
 
 /// A device or thread is given up after this many panics in a row without progress in between.
-pub const PANICS_IN_A_ROW: u32 = 8;
+pub(crate) const PANICS_IN_A_ROW: u32 = 8;
 /// The number of latest failures that are kept.
 const KEPT: usize = 64;
 
 /// The readiness bits set on a connection that is given up after a panic: all that its user could be waiting for.
-pub const ABORTED: Readiness =
+pub(crate) const ABORTED: Readiness =
     Readiness::READABLE.union(Readiness::WRITABLE).union(Readiness::ERROR).union(Readiness::CLOSED);
 
 /// One panic that was contained.

@@ -334,7 +334,7 @@ pub(crate) struct EffectsGuard<'a, P: Platform> {
 impl<'a, P: Platform> EffectsGuard<'a, P> {
     /// No effects yet.
     #[inline]
-    pub fn new(links: &'a Links<P>) -> Self {
+    pub(crate) fn new(links: &'a Links<P>) -> Self {
         EffectsGuard { deferred: DeferredEffects::default(), links }
     }
 }

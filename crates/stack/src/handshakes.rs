@@ -56,7 +56,7 @@ pub(crate) struct HandshakeSegment<'a, P: Platform> {
 }
 
 /// A connection that has just been established, not yet in the table. Its PCB is in `HandshakeSegment::child`.
-pub struct Child<P: Platform> {
+pub(crate) struct Child<P: Platform> {
     /// Its flow.
     pub flow: Flow,
     /// Its route.

@@ -5,7 +5,7 @@ use ip::path_mtu::Estimate;
 use tcp::IcmpKind;
 
 /// The meaning of an ICMP error for a TCP connection.
-pub enum IcmpReport {
+pub(crate) enum IcmpReport {
     /// Its segment was not delivered.
     Error(tcp::IcmpError),
     /// Its segment was too large for the path; the new estimate of the path MTU.
@@ -15,7 +15,7 @@ pub enum IcmpReport {
 }
 
 /// Interprets an ICMP error about a TCP segment. `estimate` evaluates a reported path MTU.
-pub fn report(
+pub(crate) fn report(
     error: &ip::ReceivedIcmpError,
     estimate: impl FnOnce(&ip::ReceivedIcmpError, u32) -> Option<Estimate>,
 ) -> IcmpReport {

@@ -32,6 +32,6 @@ impl<P: Platform> StackInterface<P> {
 }
 
 /// A port of a stack; connections wait for room in its transmit queues.
-pub type Port<P> = path::Port<P, Target>;
+pub(crate) type Port<P> = path::Port<P, Target>;
 /// The ports of a stack.
-pub type Ports<P> = path::Ports<P, Target>;
+pub(crate) type Ports<P> = path::Ports<P, Target>;

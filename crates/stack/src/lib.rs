@@ -27,51 +27,52 @@
 //! interprets a segment. There is no system call and no wire offset in this crate (`cargo xtask rules`).
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(unreachable_pub))]
 
 mod account;
-pub mod addresses;
+mod addresses;
 pub mod alarm;
 pub mod arch;
 mod attempt;
 mod batch_checks;
 pub mod call;
 mod charge;
-pub mod clock;
+mod clock;
 pub mod connections;
-pub mod containment;
-pub mod control;
+mod containment;
+mod control;
 pub mod deferred;
-pub mod fast_open;
+mod fast_open;
 pub mod flow;
 pub mod gate;
 pub mod handoff;
-pub mod handshakes;
+mod handshakes;
 mod icmp;
-pub mod interface;
-pub mod internet;
+mod interface;
+mod internet;
 mod internet_deadline;
-pub mod links;
-pub mod loopback;
-pub mod neighbours;
-pub mod stats;
+mod links;
+mod loopback;
+mod neighbours;
+mod stats;
 
-pub mod bound_sockets;
-pub mod pings;
+mod bound_sockets;
+mod pings;
 pub mod place;
 pub mod ports;
-pub mod recent_routes;
-pub mod route_cache;
-pub mod routes;
-pub mod rx;
+mod recent_routes;
+mod route_cache;
+mod routes;
+mod rx;
 pub mod secrets;
 pub mod shared;
 pub mod socket;
 pub mod stack;
 pub mod table;
 pub mod timers;
-pub mod tx;
-pub mod udp_call;
-pub mod udp_table;
+mod tx;
+mod udp_call;
+mod udp_table;
 mod upcalls;
 
 pub use addresses::Addressing;

@@ -32,7 +32,7 @@ use crate::tx::Egress;
 
 /// The MTU of the loopback interface: the largest packet of IPv4. Linux's is one byte larger, which no packet of IPv4
 /// can be.
-pub const MTU: usize = 65_535;
+pub(crate) const MTU: usize = 65_535;
 
 /// Most queues of the port. There is a ring from each to each; with more drivers, some have none.
 const MOST_QUEUES: usize = 32;
@@ -102,7 +102,7 @@ impl<P: Platform> TxQueue for Sender<P> {
 }
 
 /// The receiving half of a queue: belongs to one driver.
-pub struct LoopbackReceiver<P: Platform> {
+pub(crate) struct LoopbackReceiver<P: Platform> {
     /// The queue. No thread sleeps on it.
     pub queue: Box<dyn RxQueue>,
     /// The flag of the queue.
@@ -112,17 +112,17 @@ pub struct LoopbackReceiver<P: Platform> {
 impl<P: Platform> LoopbackReceiver<P> {
     /// Whether frames may have arrived since [`LoopbackReceiver::begin`].
     #[inline]
-    pub fn has_frames(&self) -> bool {
+    pub(crate) fn has_frames(&self) -> bool {
         self.raised.load(Ordering::Relaxed)
     }
 
     /// The driver is about to take frames: later ones set the flag again.
-    pub fn begin(&self) {
+    pub(crate) fn begin(&self) {
         self.raised.swap(false, Ordering::AcqRel);
     }
 
     /// The driver has left frames in the queue.
-    pub fn keep_raised(&self) {
+    pub(crate) fn keep_raised(&self) {
         self.raised.swap(true, Ordering::AcqRel);
     }
 }
@@ -153,7 +153,7 @@ impl<P: Platform> Device for Loopback<P> {
 ///
 /// # Panics
 /// Never: the device was just made, and has its queues.
-pub fn open<P: Platform>(
+pub(crate) fn open<P: Platform>(
     drivers: usize,
     lock_kind: LockKind,
     rss_key: [u8; 40],
@@ -174,7 +174,7 @@ pub fn open<P: Platform>(
 }
 
 /// The view of the loopback interface, with number `index`.
-pub fn view(index: usize) -> InterfaceView {
+pub(crate) fn view(index: usize) -> InterfaceView {
     InterfaceView::of_host(index as u16, MTU)
 }
 

@@ -13,7 +13,7 @@ use sync::{Atomic, Condvar, Lock, LockClass, LockKind, Ordering, Platform};
 type Name = (u16, u16);
 
 /// Requests under way. Any thread.
-pub struct Pings<P: Platform> {
+pub(crate) struct Pings<P: Platform> {
     replies: Lock<HashMap<Name, Option<EchoReply>>, P>,
     arrived: Condvar<P>,
     next: P::AtomicU32,
@@ -44,17 +44,17 @@ impl<P: Platform> Default for Pings<P> {
 
 impl<P: Platform> Pings<P> {
     /// An identifier that is unique among this stack's requests.
-    pub fn identifier(&self) -> u16 {
+    pub(crate) fn identifier(&self) -> u16 {
         self.next.fetch_add(1, Ordering::Relaxed) as u16
     }
 
     /// A request is about to be sent.
-    pub fn expect(&self, ident: u16, seq: u16) {
+    pub(crate) fn expect(&self, ident: u16, seq: u16) {
         self.replies.lock().insert((ident, seq), None);
     }
 
     /// A reply arrives. It is ignored if no caller waits for it.
-    pub fn arrived(&self, datagram: &ip::Datagram, ident: u16, seq: u16, now: Time) {
+    pub(crate) fn arrived(&self, datagram: &ip::Datagram, ident: u16, seq: u16, now: Time) {
         let reply = EchoReply { from: datagram.src, len: datagram.buf.len(), ttl: datagram.ttl, at: now };
         let mut replies = self.replies.lock();
         if let Some(slot) = replies.get_mut(&(ident, seq)) {
@@ -65,7 +65,7 @@ impl<P: Platform> Pings<P> {
     }
 
     /// Waits for the reply for at most `timeout` of the platform's time. The request is removed in both cases.
-    pub fn wait(&self, ident: u16, seq: u16, timeout: Duration) -> Option<EchoReply> {
+    pub(crate) fn wait(&self, ident: u16, seq: u16, timeout: Duration) -> Option<EchoReply> {
         let start = P::now();
         let mut replies = self.replies.lock();
         loop {

@@ -2,12 +2,12 @@
 //!
 //! | owner | contents |
 //! |---|---|
-//! | [`Control`] | TCP's parameters, and the connections' use of their limits |
-//! | [`Links`] | interfaces, ports, the receive threads that serve them, the clock |
-//! | [`Routes`] | routes, and path MTUs |
-//! | [`Neighbours`](crate::neighbours::Neighbours) | the tables of neighbours |
-//! | [`Egress`] | the transmit path; it has links, routes and neighbours |
-//! | [`Internet`] | input for IP itself: addresses, fragments |
+//! | `Control` | TCP's parameters, and the connections' use of their limits |
+//! | `Links` | interfaces, ports, the receive threads that serve them, the clock |
+//! | `Routes` | routes, and path MTUs |
+//! | `Neighbours` | the tables of neighbours |
+//! | `Egress` | the transmit path; it has links, routes and neighbours |
+//! | `Internet` | input for IP itself: addresses, fragments |
 //!
 //! Nothing here belongs to a connection, and there is no logic here: code that needs one owner is given that one.
 //! Tables that change (routes, neighbours, fragments) are behind locks of their own class, which a segment of a

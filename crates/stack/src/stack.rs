@@ -84,7 +84,7 @@ pub struct StackConfig<P: Platform> {
     /// It makes no difference to a thread that polls no queue, or all of them.
     pub homing: bool,
     /// Whether a panic in the stack ends only one connection, or one piece of work, instead of the thread; see
-    /// [`containment`](crate::containment). For stacks with threads of their own.
+    /// `containment.rs`. For stacks with threads of their own.
     pub contain: bool,
 }
 

@@ -21,7 +21,7 @@ use crate::shared::Shared;
 use crate::socket::UdpShared;
 
 /// A PCB as a place stores it.
-pub trait Stored {
+pub(crate) trait Stored {
     /// Looks at it.
     fn look<R>(&self, f: impl FnOnce(&UdpPcb) -> R) -> R;
 }
@@ -33,7 +33,7 @@ impl Stored for StoredUdpPcb {
 }
 
 /// A PCB, and its cached routes.
-pub struct StoredUdpPcb {
+pub(crate) struct StoredUdpPcb {
     /// The PCB.
     pub pcb: UdpPcb,
     /// Cached routes to the latest peers. Their generation is checked at each use.
@@ -44,7 +44,7 @@ pub struct StoredUdpPcb {
 
 impl StoredUdpPcb {
     /// For a socket bound to `local`.
-    pub fn new(local: SocketAddr) -> StoredUdpPcb {
+    pub(crate) fn new(local: SocketAddr) -> StoredUdpPcb {
         StoredUdpPcb { pcb: UdpPcb::new(local), routes: RecentRoutes::default(), charged: 0 }
     }
 
@@ -57,7 +57,7 @@ impl StoredUdpPcb {
 }
 
 /// One socket.
-pub struct Bound<S, P: Platform> {
+pub(crate) struct Bound<S, P: Platform> {
     /// The part held by its users.
     pub socket: Arc<UdpShared<P>>,
     /// Its PCB.
@@ -84,7 +84,7 @@ pub struct HeldSocket<'a, P: Platform> {
 type OfPort<S, P> = SmallVec<[Bound<S, P>; 1]>;
 
 /// Sockets by port.
-pub struct UdpTable<S, P: Platform> {
+pub(crate) struct UdpTable<S, P: Platform> {
     ports: HashMap<u16, OfPort<S, P>, BuildHasherDefault<Spread>>,
 }
 
@@ -96,22 +96,22 @@ impl<S, P: Platform> Default for UdpTable<S, P> {
 
 impl<S: Stored, P: Platform> UdpTable<S, P> {
     /// Puts a socket in.
-    pub fn insert(&mut self, socket: Arc<UdpShared<P>>, pcb: S) {
+    pub(crate) fn insert(&mut self, socket: Arc<UdpShared<P>>, pcb: S) {
         self.ports.entry(socket.name().port).or_default().push(Bound { socket, pcb });
     }
 
     /// Takes out all sockets; those of one port in the order of insertion.
-    pub fn take(&mut self) -> impl Iterator<Item = Bound<S, P>> + use<S, P> {
+    pub(crate) fn take(&mut self) -> impl Iterator<Item = Bound<S, P>> + use<S, P> {
         std::mem::take(&mut self.ports).into_values().flatten()
     }
 
     /// Every socket.
-    pub fn iter(&self) -> impl Iterator<Item = &Bound<S, P>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Bound<S, P>> {
         self.ports.values().flatten()
     }
 
     /// Takes a socket out.
-    pub fn remove(&mut self, name: UdpName) -> Option<Bound<S, P>> {
+    pub(crate) fn remove(&mut self, name: UdpName) -> Option<Bound<S, P>> {
         let sockets = self.ports.get_mut(&name.port)?;
         let index = sockets.iter().position(|bound| bound.socket.name() == name)?;
         let bound = sockets.remove(index);
@@ -122,12 +122,12 @@ impl<S: Stored, P: Platform> UdpTable<S, P> {
     }
 
     /// The socket of this name.
-    pub fn find(&mut self, name: UdpName) -> Option<&mut Bound<S, P>> {
+    pub(crate) fn find(&mut self, name: UdpName) -> Option<&mut Bound<S, P>> {
         self.ports.get_mut(&name.port)?.iter_mut().find(|bound| bound.socket.name() == name)
     }
 
     /// The socket that matches a datagram of this tuple best: connected before exact before wildcard.
-    pub fn best(&mut self, tuple: &FourTuple) -> Option<&mut Bound<S, P>> {
+    pub(crate) fn best(&mut self, tuple: &FourTuple) -> Option<&mut Bound<S, P>> {
         let source = SocketAddr::new(tuple.remote_addr, tuple.remote_port);
         let destination = SocketAddr::new(tuple.local_addr, tuple.local_port);
         let sockets = self.ports.get_mut(&tuple.local_port)?.iter_mut();

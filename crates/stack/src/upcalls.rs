@@ -70,22 +70,22 @@ impl<P: Platform> Default for Upcalls<P> {
 
 impl<P: Platform> Upcalls<P> {
     /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Keeps those that may run a user's code, and performs the others. The caller holds no guard.
-    pub fn keep(&mut self, notifications: impl Iterator<Item = (Risen<P>, Readiness)>) {
+    pub(crate) fn keep(&mut self, notifications: impl Iterator<Item = (Risen<P>, Readiness)>) {
         self.0.extend(notifications.filter(|(risen, bits)| !risen.tell_threads(*bits)));
     }
 
     /// Adds later ones.
-    pub fn append(&mut self, later: &mut Upcalls<P>) {
+    pub(crate) fn append(&mut self, later: &mut Upcalls<P>) {
         self.0.append(&mut later.0);
     }
 
     /// Performs them. The caller holds no guard and has no flag of a cell.
-    pub fn perform(self) {
+    pub(crate) fn perform(self) {
         perform(self.0.into_iter());
     }
 }

@@ -39,6 +39,7 @@
 //! | HighRxt | `Loss::high_rxt` | end of the highest byte retransmitted in this recovery (RFC 6675) |
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(unreachable_pub))]
 
 pub mod access;
 pub mod closed;

@@ -82,7 +82,7 @@ pub(super) struct Tracked {
 }
 
 impl Tracked {
-    pub fn new(address: IpAddr, prefix_len: u8, origin: Origin) -> Self {
+    pub(super) fn new(address: IpAddr, prefix_len: u8, origin: Origin) -> Self {
         Self {
             address,
             prefix_len,
@@ -97,11 +97,11 @@ impl Tracked {
         }
     }
 
-    pub fn is_in_use(&self) -> bool {
+    pub(super) fn is_in_use(&self) -> bool {
         matches!(self.phase, DetectionPhase::Announcing | DetectionPhase::Assigned)
     }
 
-    pub fn next_deadline(&self) -> Time {
+    pub(super) fn next_deadline(&self) -> Time {
         let preferred = if self.deprecated || !self.is_in_use() { Time::MAX } else { self.preferred_until };
         self.deadline.min(preferred).min(self.valid_until)
     }

@@ -205,12 +205,12 @@ impl Default for InterfaceGroups {
 
 impl InterfaceGroups {
     /// An address, or the first user, needs the group.
-    pub fn joined(&mut self, group: IpAddr, now: Time) {
+    pub(super) fn joined(&mut self, group: IpAddr, now: Time) {
         self.change(group, RecordKind::Joined, now);
     }
 
     /// There is no member any more.
-    pub fn left(&mut self, group: IpAddr, now: Time) {
+    pub(super) fn left(&mut self, group: IpAddr, now: Time) {
         self.change(group, RecordKind::Left, now);
     }
 
@@ -225,7 +225,7 @@ impl InterfaceGroups {
     }
 
     /// One more user; returns whether it is the first. `None`: there is no room for another group.
-    pub fn enter(&mut self, group: IpAddr) -> Option<bool> {
+    pub(super) fn enter(&mut self, group: IpAddr) -> Option<bool> {
         if let Some((_, users)) = self.users.iter_mut().find(|(joined, _)| *joined == group) {
             *users += 1;
             return Some(false);
@@ -237,7 +237,7 @@ impl InterfaceGroups {
     }
 
     /// One user less; returns whether it was the last.
-    pub fn exit(&mut self, group: IpAddr) -> bool {
+    pub(super) fn exit(&mut self, group: IpAddr) -> bool {
         let Some(at) = self.users.iter().position(|(joined, _)| *joined == group) else { return false };
         self.users[at].1 -= 1;
         let last = self.users[at].1 == 0;
@@ -248,12 +248,12 @@ impl InterfaceGroups {
     }
 
     /// Whether a user has joined the group.
-    pub fn is_wanted(&self, group: IpAddr) -> bool {
+    pub(super) fn is_wanted(&self, group: IpAddr) -> bool {
         self.users.iter().any(|(joined, _)| *joined == group)
     }
 
     /// A query has arrived; it is to be answered by `latest`, a moment within its response time.
-    pub fn query(&mut self, query: &GroupQuery, now: Time, latest: Time, view: &InterfaceView) {
+    pub(super) fn query(&mut self, query: &GroupQuery, now: Time, latest: Time, view: &InterfaceView) {
         let reports = self.reports(query.group);
         reports.note_querier(query.version, now);
         if query.group.is_unspecified() || listened(view).any(|group| group == query.group) {
@@ -261,12 +261,12 @@ impl InterfaceGroups {
         }
     }
 
-    pub fn next_deadline(&self) -> Time {
+    pub(super) fn next_deadline(&self) -> Time {
         self.v4.next_deadline().min(self.v6.next_deadline())
     }
 
     /// Makes the reports that are due.
-    pub fn send(
+    pub(super) fn send(
         &mut self,
         now: Time,
         view: &InterfaceView,

@@ -35,7 +35,7 @@ pub(super) struct Solicitation {
 }
 
 impl Solicitation {
-    pub fn first(next: Time) -> Self {
+    pub(super) fn first(next: Time) -> Self {
         Self { next, interval: SOLICITATION_INTERVAL }
     }
 }
@@ -65,13 +65,13 @@ pub(super) struct Routers {
 }
 
 impl Routers {
-    pub fn next_deadline(&self) -> Time {
+    pub(super) fn next_deadline(&self) -> Time {
         let ends = self.defaults.iter().map(|router| router.until);
         ends.chain(self.prefixes.iter().map(|prefix| prefix.until)).min().unwrap_or(Time::MAX)
     }
 
     /// Whether any default router is known.
-    pub fn any(&self) -> bool {
+    pub(super) fn any(&self) -> bool {
         !self.defaults.is_empty()
     }
 

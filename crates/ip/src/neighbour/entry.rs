@@ -58,7 +58,7 @@ pub(super) struct NeighbourEntry {
 }
 
 impl NeighbourEntry {
-    pub fn new(address: IpAddr, local: LinkEnd, local_addr: IpAddr) -> Self {
+    pub(super) fn new(address: IpAddr, local: LinkEnd, local_addr: IpAddr) -> Self {
         Self {
             address,
             mac: MacAddr::UNSPECIFIED,
@@ -75,7 +75,7 @@ impl NeighbourEntry {
         }
     }
 
-    pub fn set(&mut self, state: NeighbourState, deadline: Time) {
+    pub(super) fn set(&mut self, state: NeighbourState, deadline: Time) {
         self.state = state;
         self.deadline = deadline;
         self.solicits = 0;
@@ -83,12 +83,12 @@ impl NeighbourEntry {
     }
 
     /// Whether it is being probed, or about to be.
-    pub fn is_in_doubt(&self) -> bool {
+    pub(super) fn is_in_doubt(&self) -> bool {
         self.state == NeighbourState::Probe || (self.state == NeighbourState::Delay && self.in_doubt)
     }
 
     /// A packet is sent to a stale address: starts DELAY. True when a deadline was set.
-    pub fn start_delay(&mut self, now: Time) -> bool {
+    pub(super) fn start_delay(&mut self, now: Time) -> bool {
         let stale = self.state == NeighbourState::Stale;
         if stale {
             self.set(NeighbourState::Delay, now + (DELAY_FIRST_PROBE_TIME - DOUBT_TIME));
@@ -97,7 +97,7 @@ impl NeighbourEntry {
     }
 
     /// The value of the entry in eviction; see the head of `neighbour.rs`.
-    pub fn value(&self, now: Time) -> u8 {
+    pub(super) fn value(&self, now: Time) -> u8 {
         match self.state {
             NeighbourState::Stale if !self.confirmed => VALUE_UNSOLICITED,
             NeighbourState::Incomplete => VALUE_UNPROVEN,
@@ -108,13 +108,13 @@ impl NeighbourEntry {
         }
     }
 
-    pub fn link_header(&self) -> LinkHeader {
+    pub(super) fn link_header(&self) -> LinkHeader {
         self.local.header_to(self.mac, self.address)
     }
 
     /// The solicitation due: multicast or broadcast while the address is unknown, unicast while it is checked. An ARP
     /// probe that went unanswered once is broadcast from then on, so that an address that moved is found at once.
-    pub fn solicit(&self, counters: &Counters) -> Option<PktBuf> {
+    pub(super) fn solicit(&self, counters: &Counters) -> Option<PktBuf> {
         let unicast = match self.state {
             NeighbourState::Incomplete => None,
             _ if self.address.is_ipv4() && self.solicits > 1 => None,
@@ -130,7 +130,7 @@ impl NeighbourEntry {
     }
 
     /// Updates the sender's addresses if the interface was readdressed since the entry was made.
-    pub fn update_source(&mut self, interface: &InterfaceView) {
+    pub(super) fn update_source(&mut self, interface: &InterfaceView) {
         self.local = interface.link_end();
         if !interface.is_local(self.local_addr)
             && let Some(source) = interface.source_for(self.address)

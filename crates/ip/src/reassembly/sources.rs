@@ -33,7 +33,7 @@ pub(super) struct SourceLinks {
 }
 
 impl SourceLinks {
-    pub const NONE: SourceLinks = SourceLinks { older: NONE, newer: NONE };
+    pub(super) const NONE: SourceLinks = SourceLinks { older: NONE, newer: NONE };
 }
 
 /// The source that an address is counted under.

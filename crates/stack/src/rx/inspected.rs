@@ -19,7 +19,7 @@ pub(crate) struct Inspected<P: Platform> {
 impl<P: Platform> Inspected<P> {
     /// Keeps in `vector` the frames for the stack, and gives the others to the bridge.
     #[inline(never)]
-    pub fn inspect(
+    pub(crate) fn inspect(
         &mut self,
         port: usize,
         vector: &mut Vector,

@@ -46,7 +46,7 @@ pub(super) struct PacketReceiver<'a, P: Platform> {
 impl<P: Platform> PacketReceiver<'_, P> {
     /// Processes a packet, here or on the thread that owns the tables of IP.
     /// `followed`: data of the same connection follows directly.
-    pub fn deliver(
+    pub(super) fn deliver(
         &self,
         interface: usize,
         (input, followed): (Input, bool),
@@ -116,7 +116,7 @@ impl<P: Platform> PacketReceiver<'_, P> {
     }
 
     /// Posts a datagram.
-    pub fn udp(&self, datagram: ip::Datagram, now: Time, deferred: &mut DeferredEffects<P>) {
+    pub(super) fn udp(&self, datagram: ip::Datagram, now: Time, deferred: &mut DeferredEffects<P>) {
         charge::checked::<P>(&datagram.buf);
         let Ok(header) = wire::udp::parse(&datagram.buf) else {
             return self.counters.count_drop(DropReason::UdpBadLength);
@@ -132,7 +132,7 @@ impl<P: Platform> PacketReceiver<'_, P> {
 
     /// IP's own timers, if the calling thread may use the tables. Otherwise their owner runs them.
     #[cold]
-    pub fn timeouts(&self, now: Time, deferred: &mut DeferredEffects<P>) {
+    pub(super) fn timeouts(&self, now: Time, deferred: &mut DeferredEffects<P>) {
         let mut lost = None;
         self.active.use_tables(&mut || {
             let ways = (self.shared.egress(), self.shared.control());

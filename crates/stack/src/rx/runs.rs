@@ -23,33 +23,33 @@ pub(super) struct PendingRun {
 
 impl PendingRun {
     /// Collects runs from now on, or not. Call it between batches.
-    pub fn enable(&mut self, enabled: bool) {
+    pub(super) fn enable(&mut self, enabled: bool) {
         debug_assert!(self.is_empty(), "a run ends with its batch");
         self.enabled = enabled;
     }
 
     /// Whether no segment is waiting.
     #[inline(always)]
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.run.segments.is_empty()
     }
 
     /// Whether a segment of the lane joins the run. `followed`: data of the same connection follows directly.
     #[inline(always)]
-    pub fn takes(&self, followed: bool) -> bool {
+    pub(super) fn takes(&self, followed: bool) -> bool {
         !self.is_empty() || followed && self.enabled
     }
 
     /// Adds a segment with this hash of its flow. Its predecessor, if any, is of the same flow.
     #[inline(always)]
-    pub fn push(&mut self, hash: u32, segment: tcp::Segment) {
+    pub(super) fn push(&mut self, hash: u32, segment: tcp::Segment) {
         self.run.hash = hash;
         self.run.segments.push(Some(segment));
     }
 
     /// Posts the run.
     #[inline(never)]
-    pub fn post<P: Platform>(
+    pub(super) fn post<P: Platform>(
         &mut self,
         active: &dyn RunningArchitecture<P>,
         now: Time,
@@ -66,7 +66,7 @@ impl PendingRun {
 
     /// Drops the segments: they have been counted as lost.
     #[cold]
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.run.segments.clear();
     }
 }

@@ -1,6 +1,6 @@
 //! A datagram socket as its users hold it: its name, its address, its readiness. Its home place keeps the PCB with the
 //! queue ([`Datagrams`](crate::connections::Datagrams)), which is reached by calls
-//! ([`UdpCall`](crate::udp_call::UdpCall)).
+//! (`UdpCall`).
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -37,11 +37,11 @@ pub(super) struct CongestionWindow {
 
 impl CongestionWindow {
     #[inline]
-    pub fn mss(&self) -> u32 {
+    pub(super) fn mss(&self) -> u32 {
         u32::from(self.mss)
     }
 
-    pub fn set_cwnd(&mut self, bytes: u32) {
+    pub(super) fn set_cwnd(&mut self, bytes: u32) {
         self.cwnd = bytes.clamp(self.mss(), MAX_WINDOW);
     }
 
@@ -49,7 +49,7 @@ impl CongestionWindow {
     /// to twice the flight, so that a user that writes a little more than before finds room (as on Linux since version
     /// 3.16).
     #[inline]
-    pub fn half_used(&mut self, acked: u32, flight_before: u32) -> bool {
+    pub(super) fn half_used(&mut self, acked: u32, flight_before: u32) -> bool {
         if self.cwnd >= self.ssthresh || self.phase == Phase::Recovery {
             return false;
         }
@@ -67,7 +67,7 @@ impl CongestionWindow {
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.2
     //# A TCP endpoint MUST implement the basic congestion control algorithms slow start, congestion avoidance, and
     //# exponential backoff of RTO to avoid creating congestion collapse conditions (MUST-19).
-    pub fn slow_start(&mut self, acked: u32) -> u32 {
+    pub(super) fn slow_start(&mut self, acked: u32) -> u32 {
         let counted = match self.phase {
             Phase::Loss => acked.min(self.mss()),
             Phase::Conservative => acked / CSS_GROWTH_DIVISOR,

@@ -17,7 +17,7 @@ use crate::shared::Shared;
 const SHARED: usize = usize::MAX;
 
 /// One flow group.
-pub struct FlowGroup<P: Platform> {
+pub(super) struct FlowGroup<P: Platform> {
     shared: Arc<Shared<P>>,
     index: usize,
     lengths: Lengths,
@@ -31,7 +31,7 @@ pub struct FlowGroup<P: Platform> {
 
 impl<P: Platform> FlowGroup<P> {
     /// A shared group.
-    pub fn new(
+    pub(super) fn new(
         shared: Arc<Shared<P>>,
         index: usize,
         lengths: Lengths,

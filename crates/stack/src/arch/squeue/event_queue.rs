@@ -22,30 +22,30 @@ pub(super) struct EventQueue<P: Platform> {
 
 impl<P: Platform> EventQueue<P> {
     /// Nothing waits.
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         EventQueue { events: VecDeque::new(), shut: BitSet::new(), upcalls: Upcalls::default(), tells: false }
     }
 
     /// What the calling thread tells users from now on. `None`: there is nothing, or another thread tells, or this one further
     /// up its stack.
-    pub fn begin_notifying(&mut self) -> Option<Upcalls<P>> {
+    pub(super) fn begin_notifying(&mut self) -> Option<Upcalls<P>> {
         let begins = !self.tells && !self.upcalls.is_empty();
         self.tells |= begins;
         begins.then(|| std::mem::take(&mut self.upcalls))
     }
 
     /// Whether upcalls that the events caused have not been run.
-    pub fn has_upcalls(&self) -> bool {
+    pub(super) fn has_upcalls(&self) -> bool {
         self.tells || !self.upcalls.is_empty()
     }
 
     /// Nothing waits to be run or to be told.
-    pub fn is_idle(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.events.is_empty() && !self.has_upcalls()
     }
 
     /// Puts events that were taken and not run in front of the others again.
-    pub fn put_back(&mut self, taken: &mut VecDeque<CellMessage<P>>) {
+    pub(super) fn put_back(&mut self, taken: &mut VecDeque<CellMessage<P>>) {
         while let Some(message) = taken.pop_back() {
             self.events.push_front(message);
         }
