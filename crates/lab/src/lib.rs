@@ -9,6 +9,7 @@
 //! | - | `smoltcp` (a feature) | another TCP in user space as one of the contenders |
 //! | 3 | [`sampling`] | contenders in short slices, side by side, in a fixed rotated order |
 //! | 4 | [`cpu`], [`distance`] | CPU time and context switches of a slice; the distance of the processors |
+//! | - | [`scheduler`] | samples of the CPUs during a slice: the kernel's scheduler, and where caches miss |
 //! | 5 | [`stats`], [`usl`] | means, Student-t intervals; the scalability law |
 //! | 6 | [`result`], [`csv`] | the document, as JSON and CSV |
 //! | 7 | [`recommend`] | one sentence of advice |
@@ -37,6 +38,7 @@ pub mod report;
 pub mod result;
 pub mod rfc2544;
 pub mod sampling;
+pub mod scheduler;
 pub mod simulated;
 #[cfg(feature = "smoltcp")]
 pub mod smoltcp;
