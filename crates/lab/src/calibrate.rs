@@ -40,7 +40,7 @@ pub use cost::Cost;
 pub use lines::Lines;
 pub use measured::Relative;
 pub use predict::{Errors, Prediction};
-pub use sleeps::Sleeps;
+pub use sleeps::{Sleeps, switch_with_wake};
 pub use steps::Steps;
 pub use text::{Predictions, name};
 pub use timed::{StepTimes, Timed};

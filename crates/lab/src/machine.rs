@@ -10,6 +10,8 @@ use std::thread;
 
 use serde::{Deserialize, Serialize};
 
+use crate::scheduler::SampledEvent;
+
 /// The commit this library was built from, with "-dirty" where tracked files differed; "unknown" outside a checkout.
 pub const COMMIT: &str = env!("HEDDLE_BUILD_COMMIT");
 
@@ -40,6 +42,16 @@ pub struct Machine {
     pub memory_bytes: Option<u64>,
     /// One line on processor mitigations: the number that are active, and the remaining vulnerabilities.
     pub mitigations: String,
+    /// Nominal frequency of the processors in megahertz, by which nanoseconds are turned into cycles; `None` where the machine does
+    /// not state it.
+    #[serde(default)]
+    pub nominal_megahertz: Option<f64>,
+    /// Why the time of the kernel's scheduler cannot be sampled, and the setting that would permit it; `None` if it can.
+    #[serde(default)]
+    pub no_scheduler_samples: Option<String>,
+    /// The same of cache misses, which need hardware counters.
+    #[serde(default)]
+    pub no_cache_misses: Option<String>,
     /// Compiler of this build.
     pub rustc: String,
     /// Cargo profile of this build: figures from "debug" are meaningless.
@@ -135,6 +147,9 @@ impl Probe {
             clock_source: line("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
             memory_bytes: fs::read_to_string("/proc/meminfo").ok().and_then(|text| memory_in(&text)),
             mitigations: mitigations(),
+            nominal_megahertz: nominal_megahertz(),
+            no_scheduler_samples: SampledEvent::Time.lacks().map(str::to_owned),
+            no_cache_misses: SampledEvent::CacheMisses.lacks().map(str::to_owned),
             rustc: env!("HEDDLE_BUILD_RUSTC").into(),
             profile: env!("HEDDLE_BUILD_PROFILE").into(),
         }
@@ -181,6 +196,20 @@ fn cpu_model() -> String {
     let named = text.lines().find(|line| line.starts_with("model name"));
     let model = named.and_then(|line| line.split_once(':')).map(|(_, model)| model.trim().to_owned());
     model.unwrap_or_else(|| format!("unknown {}", std::env::consts::ARCH))
+}
+
+/// The frequency without boosts: stated by the driver of some processors, and on others with a time-stamp counter that counter's.
+fn nominal_megahertz() -> Option<f64> {
+    let stated = line("/sys/devices/system/cpu/cpu0/cpufreq/base_frequency").and_then(|text| text.parse::<f64>().ok());
+    let counter = || counter_megahertz_in(&fs::read_to_string("/proc/cpuinfo").ok()?);
+    stated.map(|kilohertz| kilohertz / 1e3).or_else(counter)
+}
+
+/// The kernel of an x86 processor derives its "BogoMIPS" from the frequency of the time-stamp counter, two for each megahertz.
+/// ARM's are something else, and are written in capitals.
+fn counter_megahertz_in(cpuinfo: &str) -> Option<f64> {
+    let line = cpuinfo.lines().find(|line| line.starts_with("bogomips"))?;
+    line.split_once(':')?.1.trim().parse::<f64>().ok().map(|twice| twice / 2.0).filter(|megahertz| *megahertz > 0.0)
 }
 
 fn memory_in(meminfo: &str) -> Option<u64> {
@@ -269,6 +298,13 @@ mod tests {
             .map(|(name, state)| (name.to_owned(), state.to_owned()));
         assert_eq!(mitigations_in(&states), "active: spectre_v1; left vulnerable: srso");
         assert_eq!(mitigations_in(&[]), "active: none; left vulnerable: none");
+    }
+
+    #[test]
+    fn the_nominal_frequency_of_x86_is_that_of_its_counter() {
+        let x86 = "model name\t: AMD EPYC\ncpu MHz\t\t: 3911.2\nbogomips\t: 5192.28\n";
+        assert_eq!(counter_megahertz_in(x86), Some(2596.14));
+        assert_eq!(counter_megahertz_in("processor\t: 0\nBogoMIPS\t: 243.75\n"), None, "ARM's is another clock");
     }
 
     #[test]

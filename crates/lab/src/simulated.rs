@@ -227,6 +227,9 @@ fn machine(simulation: &Simulation) -> Machine {
         clock_source: Some("virtual".into()),
         memory_bytes: None,
         mitigations: "none".into(),
+        nominal_megahertz: None,
+        no_scheduler_samples: None,
+        no_cache_misses: None,
         ..Probe::start().finish()
     }
 }

@@ -70,6 +70,13 @@ fn alternate<P: Platform>(cpus: [usize; 2], batches: usize) -> [Vec<f64>; 2] {
     std::mem::take(&mut *times)
 }
 
+/// Nanoseconds of a voluntary change of threads on a CPU with the wake-up of the other thread, and the system calls of both: half a
+/// round trip of two threads that wake each other in turns.
+pub fn switch_with_wake(cpu: usize) -> Cost {
+    let [round_trips, _] = alternate::<Real>([cpu, cpu], BATCHES / 3);
+    Cost::of(round_trips).over(2.0)
+}
+
 /// A round trip on the model.
 fn on_the_model(costs: &Costs, cpus: [usize; 2]) -> f64 {
     let ([round_trips, _], _) = Machine::new(2, costs.clone()).run(move || alternate::<Vsmp>(cpus, 10));

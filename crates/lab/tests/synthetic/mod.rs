@@ -102,6 +102,9 @@ pub fn results() -> Results {
         clock_source: Some("tsc".into()),
         memory_bytes: Some(8 << 30),
         mitigations: "active: spectre_v1; left vulnerable: none".into(),
+        nominal_megahertz: Some(2600.0),
+        no_scheduler_samples: None,
+        no_cache_misses: Some("the kernel finds no hardware counter of cache misses".into()),
         rustc: "rustc 1.95.0".into(),
         profile: "release".into(),
     };
