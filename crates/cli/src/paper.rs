@@ -145,8 +145,9 @@ fn measure(args: &RunArgs) -> Result<(), Failure> {
         Some(On::Vsmp) => vec![Place::Vsmp],
         None => Place::ALL.to_vec(),
     };
-    let plan = Plan::new(&selected, &places, effort, &host()).map_err(Failure::failed)?;
-    let skipped = not_run(&selected, &places);
+    let host = host();
+    let plan = Plan::new(&selected, &places, effort, &host).map_err(Failure::failed)?;
+    let skipped = not_run(&selected, &places, &host);
     if plan.is_empty() && !args.ids.iter().any(|id| id == "all") {
         return Err(Failure::usage(format!(
             "no figure of {} can run there: {}",
@@ -173,12 +174,12 @@ fn measure(args: &RunArgs) -> Result<(), Failure> {
 }
 
 /// What runs at none of the places, and what this host leaves out: a line for each reason, with its figures.
-fn not_run(selected: &[Selected<'_>], places: &[Place]) -> Vec<String> {
+fn not_run(selected: &[Selected<'_>], places: &[Place], host: &Machine) -> Vec<String> {
     let mut lines: Vec<(String, Vec<String>)> = Vec::new();
     for Selected { paper, figures } in selected {
         for figure in figures {
             let name = format!("{}.{}", paper.id, figure.id);
-            for reason in reasons_not_to_run(paper, figure, places) {
+            for reason in reasons_not_to_run(paper, figure, places, host) {
                 match lines.iter_mut().find(|(known, _)| *known == reason) {
                     Some((_, names)) => names.push(name.clone()),
                     None => lines.push((reason, vec![name.clone()])),
@@ -189,14 +190,18 @@ fn not_run(selected: &[Selected<'_>], places: &[Place]) -> Vec<String> {
     lines.into_iter().map(|(reason, names)| format!("{}: {reason}", names.join(", "))).collect()
 }
 
-/// Why a figure runs at none of the places, or each subject and the loads that need more CPUs than this host has.
-fn reasons_not_to_run(paper: &Paper, figure: &Figure, places: &[Place]) -> Vec<String> {
-    let reasons: Option<Vec<_>> = places.iter().map(|on| figure.reason_not_to_run(*on)).collect();
-    let nowhere = reasons.and_then(|reasons| reasons.first().map(|reason| (*reason).to_owned()));
-    let asks = places.contains(&Place::Host);
-    let left_out = if asks { paper.left_out(figure, cores()) } else { Vec::new() };
-    let left_out = left_out.into_iter().map(|(what, reason)| format!("{what} on this host ({reason})"));
-    left_out.chain(nowhere).collect()
+/// Why a figure runs at none of the places, or what this host cannot measure of it.
+fn reasons_not_to_run(paper: &Paper, figure: &Figure, places: &[Place], host: &Machine) -> Vec<String> {
+    let reason = |on: &Place| {
+        let lacking = figure.lacking_on(host).filter(|_| *on == Place::Host);
+        figure.reason_not_to_run(*on).or(lacking).map(str::to_owned)
+    };
+    let reasons: Option<Vec<String>> = places.iter().map(reason).collect();
+    if let Some(nowhere) = reasons.and_then(|reasons| reasons.into_iter().next()) {
+        return vec![nowhere];
+    }
+    let left_out = if places.contains(&Place::Host) { paper.left_out(figure, host) } else { Vec::new() };
+    left_out.into_iter().map(|(what, reason)| format!("{what} on this host ({reason})")).collect()
 }
 
 fn announce(plan: &Plan, store: &Store, full: bool) {

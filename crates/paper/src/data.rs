@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use lab::machine::Machine;
 use serde::{Deserialize, Serialize};
 
 use crate::claim::{Condition, Test};
@@ -141,6 +142,29 @@ impl Metric {
             Metric::MissesOutsideScheduler => "misses_outside_scheduler_per_kb".to_owned(),
             Metric::Scheduler => "scheduler_cycles_per_kb".to_owned(),
         })
+    }
+
+    /// Whether a host finds it by samples of its CPUs.
+    pub fn is_of_sampled_cpus(self) -> bool {
+        self.needs_on_host().is_some()
+    }
+
+    /// The host that can measure it, in words; `None` if any can.
+    pub fn needs_on_host(self) -> Option<&'static str> {
+        match self {
+            Metric::Scheduler => Some("a host whose CPUs perf_event may sample"),
+            Metric::Misses | Metric::MissesOutsideScheduler => Some("a host with hardware counters of cache misses"),
+            _ => None,
+        }
+    }
+
+    /// Why this host cannot measure it, with the setting that would permit it; `None` if it can.
+    pub fn lacking_on(self, host: &Machine) -> Option<&str> {
+        match self {
+            Metric::Scheduler => host.no_scheduler_samples.as_deref(),
+            Metric::Misses | Metric::MissesOutsideScheduler => host.no_cache_misses.as_deref(),
+            _ => None,
+        }
     }
 
     /// The label of its axis.
@@ -396,12 +420,16 @@ impl Paper {
         self.figures.iter().find(|figure| figure.id == id)
     }
 
-    /// The subjects and loads of a figure that a host with so many CPUs cannot measure, each with the reason; none of a
-    /// figure that runs on no host.
-    pub fn left_out(&self, figure: &Figure, cores: usize) -> Vec<(String, String)> {
+    /// What this host cannot measure of a figure, each with the reason: the whole figure, or subjects and loads that need more
+    /// CPUs. None of a figure that runs on no host.
+    pub fn left_out(&self, figure: &Figure, host: &Machine) -> Vec<(String, String)> {
         if figure.reason_not_to_run(Place::Host).is_some() {
             return Vec::new();
         }
+        if let (Some(metric), Some(reason)) = (figure.metric, figure.lacking_on(host)) {
+            return vec![(metric.label().to_owned(), reason.to_owned())];
+        }
+        let cores = host.cores;
         let subjects = figure.subjects.iter().filter_map(|name| self.subject(name));
         let subjects = subjects.filter_map(|subject| Some((subject.name.clone(), subject.lacks_on_host(cores)?)));
         let lacking = |load: &&u32| figure.lacks_on_host(**load, cores).is_some();
@@ -579,6 +607,11 @@ impl Figure {
             Axis::Interfaces => format!("{own}+{CARDS}{load}"),
             Axis::Connections | Axis::Groups | Axis::Processors => own.clone(),
         }
+    }
+
+    /// Why this host cannot measure it though others can; `None` if it can.
+    pub fn lacking_on<'a>(&self, host: &'a Machine) -> Option<&'a str> {
+        self.metric.and_then(|metric| metric.lacking_on(host))
     }
 
     /// Why it does not run there; `None` if it does.

@@ -4,6 +4,8 @@
 //! All of it is computed from a store's samples; nothing is measured and nothing is written here. The same findings are
 //! also written as JSON beside the page.
 
+mod cross_check;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use lab::machine::{COMMIT, Machine};
@@ -15,6 +17,8 @@ use crate::claim::{Finding, Samples, Term, Verdict};
 use crate::data::{Axis, Claim, Figure, Metric, Paper, PaperValue, Subject};
 use crate::plan::host_name;
 use crate::point::{Place, Point, Sample};
+
+pub use cross_check::CrossCheck;
 
 /// Everything about a paper.
 #[derive(Clone, Debug, Serialize)]
@@ -43,8 +47,10 @@ pub struct FigureFindings<'a> {
     pub unit: &'static str,
     /// A row for each subject and load that has any number.
     pub rows: Vec<Row<'a>>,
-    /// The subjects and loads that this host cannot measure though it can measure the figure, each with the reason.
+    /// What this host cannot measure though other hosts can, each with the reason: the figure, or its subjects and loads.
     pub left_out: Vec<(String, String)>,
+    /// Samples of this host's CPUs beside counts.
+    pub cross_checks: Vec<CrossCheck>,
     /// The claims about it.
     pub claims: Vec<ClaimFindings<'a>>,
 }
@@ -112,7 +118,7 @@ pub struct Side {
 }
 
 /// The samples of one figure at one place.
-struct View<'a> {
+struct View<'a, 'h> {
     paper: &'a Paper,
     figure: &'a Figure,
     metric: Metric,
@@ -120,20 +126,19 @@ struct View<'a> {
     /// does not state a number.
     processors: u32,
     on: Place,
-    /// CPUs of this host.
-    cores: usize,
+    host: &'h Machine,
     samples: Vec<&'a Sample>,
 }
 
-impl<'a> View<'a> {
+impl<'a, 'h> View<'a, 'h> {
     /// Samples of the paper's machine, or of its subjects on this host with the longest slices.
     fn new(
         (paper, figure): (&'a Paper, &'a Figure),
         metric: Metric,
         on: Place,
         samples: &'a [Sample],
-        host: &Machine,
-    ) -> View<'a> {
+        host: &'h Machine,
+    ) -> View<'a, 'h> {
         let name = host_name(host);
         let is_subject = |point: &Point| {
             let machine = |subject| machine(paper, subject, on).unwrap_or(&name);
@@ -146,7 +151,7 @@ impl<'a> View<'a> {
         let preset = if on == Place::Vsmp { Preset::named(&paper.machine).ok() } else { None };
         let processors = preset.map_or(host.cores as u32, |preset| preset.cpus as u32);
         let samples = own().filter(|sample| Some(sample.point.slice_ms) == slice).collect();
-        View { paper, figure, metric, processors, on, cores: host.cores, samples }
+        View { paper, figure, metric, processors, on, host, samples }
     }
 
     /// Seed, value, and whether it was steady.
@@ -162,21 +167,24 @@ impl<'a> View<'a> {
     }
 
     fn measured(&self, subject: &str, load: u32) -> Vec<(u64, f64, bool)> {
+        let name = self.paper.subject(subject).and_then(|subject| self.metric.value(subject));
+        let value = |sample: &Sample| Some((sample.point.seed, *sample.values.get(name.as_deref()?)?, sample.steady));
+        self.samples_of(subject, load).into_iter().filter_map(value).collect()
+    }
+
+    fn samples_of(&self, subject: &str, load: u32) -> Vec<&'a Sample> {
         let Some(subject) = self.paper.subject(subject) else { return Vec::new() };
         let workload = self.figure.workload(subject, load);
         let (connections, processors) = self.figure.point(subject, load, self.processors);
         let (arch, machine) = (arch(subject, self.on), machine(self.paper, subject, self.on));
-        let name = self.metric.value(subject);
-        let own = move |sample: &&&Sample| {
+        let own = |sample: &&&Sample| {
             Some(sample.point.arch.as_str()) == arch
                 && machine.is_none_or(|machine| sample.point.machine == machine)
                 && sample.point.connections == connections
                 && sample.point.workload == workload
                 && sample.point.cpus == processors
         };
-        let value =
-            move |sample: &&Sample| Some((sample.point.seed, *sample.values.get(name.as_deref()?)?, sample.steady));
-        self.samples.iter().filter(own).filter_map(value).collect()
+        self.samples.iter().filter(own).copied().collect()
     }
 
     fn ours(&self, subject: &str, connections: u32) -> Option<Ours> {
@@ -198,14 +206,16 @@ impl<'a> View<'a> {
     }
 }
 
-impl Samples for View<'_> {
+impl Samples for View<'_, '_> {
     fn values(&self, term: &Term) -> BTreeMap<u64, f64> {
         self.of(&term.subject, term.connections).into_iter().map(|(seed, value, _)| (seed, value)).collect()
     }
 
     fn left_out(&self, term: &Term) -> Option<String> {
         let subject = self.paper.subject(&term.subject).filter(|_| self.on == Place::Host)?;
-        subject.lacks_on_host(self.cores).or_else(|| self.figure.lacks_on_host(term.connections, self.cores))
+        let lacking = self.metric.lacking_on(self.host).map(str::to_owned);
+        let cores = self.host.cores;
+        lacking.or_else(|| subject.lacks_on_host(cores)).or_else(|| self.figure.lacks_on_host(term.connections, cores))
     }
 }
 
@@ -262,11 +272,21 @@ fn of_figure<'a>(paper: &'a Paper, figure: &'a Figure, samples: &'a [Sample], ho
     let rows = views.as_ref().map(|views| rows(paper, figure, views)).unwrap_or_default();
     let claims = paper.claims.iter().filter(|claim| claim.figure == figure.id);
     let claims = claims.map(|claim| of_claim(paper, figure, claim, views.as_ref())).collect();
-    let left_out = paper.left_out(figure, host.cores);
-    FigureFindings { figure, id, unit: figure.metric.map_or("", Metric::unit), rows, left_out, claims }
+    let is_measured = rows.iter().any(|row| row.host.is_some());
+    // Samples may be older than what the host permits today.
+    let lacks = figure.lacking_on(host).is_none() || !is_measured;
+    let left_out = if lacks { paper.left_out(figure, host) } else { Vec::new() };
+    let cross_checks = views.as_ref().map(|[_, host]| CrossCheck::all(figure, host, &loads_of(&rows)));
+    let cross_checks = cross_checks.unwrap_or_default();
+    FigureFindings { figure, id, unit: figure.metric.map_or("", Metric::unit), rows, left_out, cross_checks, claims }
 }
 
-fn rows<'a>(paper: &'a Paper, figure: &'a Figure, views: &[View<'a>; 2]) -> Vec<Row<'a>> {
+/// The loads of some rows, in order.
+fn loads_of(rows: &[Row<'_>]) -> Vec<u32> {
+    rows.iter().map(|row| row.connections).collect::<BTreeSet<u32>>().into_iter().collect()
+}
+
+fn rows<'a>(paper: &'a Paper, figure: &'a Figure, views: &[View<'a, '_>; 2]) -> Vec<Row<'a>> {
     let values = figure.values();
     let preset = Preset::named(&paper.machine).ok();
     let mut loads: BTreeSet<u32> = figure.loads(false).iter().copied().collect();
@@ -299,7 +319,7 @@ fn of_claim<'a>(
     paper: &'a Paper,
     figure: &'a Figure,
     claim: &'a Claim,
-    views: Option<&[View<'a>; 2]>,
+    views: Option<&[View<'a, '_>; 2]>,
 ) -> ClaimFindings<'a> {
     let conditions = paper.conditions(claim).unwrap_or_default();
     let side = |on: Place| {
@@ -496,12 +516,65 @@ pub(crate) mod tests {
         let findings = Findings::of(&papers[0], &samples, &Probe::start().finish());
         assert_eq!(verdict(&findings, "W01", Place::Host), Verdict::NotAsked);
         assert_eq!(verdict(&findings, "W19", Place::Host), Verdict::Holds);
-        assert_eq!(verdict(&findings, "W32", Place::Host), Verdict::NotMeasured, "no counters");
         assert_eq!(
             verdict(&findings, "W19", Place::Vsmp),
             Verdict::NotMeasured,
             "a sample counts where it was measured"
         );
+    }
+
+    /// Table 2 needs hardware counters: without them the paper's place and the simulator's numbers stand alone, with the reason once on
+    /// the page and once at the claim.
+    #[test]
+    fn a_host_without_counters_says_so_and_one_with_samples_is_asked() {
+        let papers = Paper::all();
+        let lacks = "the kernel finds no hardware counter";
+        let host = Machine { no_cache_misses: Some(lacks.to_owned()), ..Probe::start().finish() };
+        let samples = made(&papers[0], Place::Vsmp);
+        let findings = Findings::of(&papers[0], &samples, &host);
+        let table =
+            |findings: &Findings<'_>| findings.figures.iter().position(|figure| figure.id == "willmann.tab2").unwrap();
+        let two = &findings.figures[table(&findings)];
+        assert_eq!(two.left_out, [("L2 misses/KB".to_owned(), lacks.to_owned())]);
+        assert!(two.rows.iter().all(|row| row.simulated.is_some() && row.host.is_none()));
+        let claim = two.claims.iter().find(|claim| claim.id == "W32").unwrap();
+        assert_eq!(claim.host.verdict, Verdict::NotMeasured);
+        assert!(claim.host.conditions[0].numbers.ends_with(lacks), "{claim:?}");
+        // Samples that someone with the permission took are shown to one without it.
+        let samples = made(&papers[0], Place::Host);
+        let findings = Findings::of(&papers[0], &samples, &host);
+        let two = &findings.figures[table(&findings)];
+        assert_eq!((two.left_out.len(), verdict(&findings, "W32", Place::Host)), (0, Verdict::Holds));
+    }
+
+    /// Of two rounds the mean; a subject without samples of the CPUs has no line.
+    #[test]
+    fn samples_stand_beside_counts() {
+        let papers = Paper::all();
+        let host = Probe::start().finish();
+        let mut samples = made(&papers[0], Place::Host);
+        samples.retain(|sample| sample.point.seed < 3);
+        for sample in samples.iter_mut().filter(|sample| sample.values.contains_key("scheduler_cycles_per_kb")) {
+            let round = sample.point.seed as f64;
+            for (name, value) in [
+                ("scheduler_cycles_by_counts_per_kb", 100.0 * round),
+                ("futex_cycles_per_kb", 10.0),
+                ("idle_scheduler_cycles_per_kb", 5.0),
+                ("switches_per_kb", 0.5),
+                ("samples_of_cpus", 1000.0),
+            ] {
+                sample.values.insert(name.to_owned(), value);
+            }
+        }
+        let one_cpu = arch(papers[0].subject("UP").unwrap(), Place::Host).unwrap();
+        samples.iter_mut().filter(|sample| sample.point.arch == one_cpu).for_each(|sample| sample.values.clear());
+        let findings = Findings::of(&papers[0], &samples, &host);
+        let checks = &findings.figures.iter().find(|figure| figure.id == "willmann.tab3").unwrap().cross_checks;
+        assert_eq!(checks.len(), 9, "three subjects at three loads");
+        let check = checks.iter().find(|check| check.subject == "MsgP" && check.connections == 6).unwrap();
+        assert_eq!((check.counted, check.samples, check.switches), (150.0, 2000.0, 0.5));
+        assert!((check.sampled / 2904.09 - 1.0).abs() < 1e-3, "{check:?}");
+        assert!(findings.figures[0].cross_checks.is_empty());
     }
 
     #[test]

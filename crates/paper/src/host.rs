@@ -5,6 +5,7 @@
 //! together. So a pair of samples with one number of the round is a pair of neighbours in time.
 
 mod bridge;
+mod cpu_samples;
 mod messages;
 mod packets;
 
@@ -22,6 +23,7 @@ use vsmp::simulation::Workload;
 use vsmp::workload::messages::MESSAGE;
 
 use bridge::BridgeOfHost;
+use cpu_samples::HostSamplers;
 use packets::PacketsOfHost;
 
 use crate::data::LINUX;
@@ -97,16 +99,21 @@ impl OpenSubject {
         }
     }
 
-    /// Measures a point of it.
-    fn sample(&mut self, point: Point) -> io::Result<Sample> {
+    /// Measures a point of it, and once more with samples of the CPUs where a figure shows these.
+    fn sample(&mut self, point: Point, samplers: Option<&mut HostSamplers>) -> io::Result<Sample> {
         let (probe, began) = (Probe::start(), Instant::now());
         let now = |point| Sample::now(point, began.elapsed().as_secs_f64(), probe.finish());
         match self {
             OpenSubject::Senders(bench, payload) => {
                 let slice = bench.run_slice(Duration::from_millis(point.measured_ms()))?;
                 let timed = if point.has_messages() { Some(messages::timed_pass(bench, &point)?) } else { None };
+                let length = Duration::from_millis(point.measured_ms());
+                let sampled = samplers.map(|samplers| samplers.pass(&mut **bench, length)).transpose()?;
                 let mut sample = now(point);
                 fill(&mut sample, &slice, *payload);
+                if let Some(sampled) = sampled {
+                    cpu_samples::fill(&mut sample, &sampled);
+                }
                 if let Some(timed) = timed {
                     messages::fill(&mut sample, &slice, &timed);
                 }
@@ -177,6 +184,7 @@ fn one_load(
             Err(reason) => outcome.failed.push((name(point), reason)),
         }
     }
+    let mut samplers = load.points.iter().any(|point| load.is_sampled(point)).then(HostSamplers::open);
     let warming = load.warm_ups();
     let mut number = load.last(store);
     let mut done = load.rounds(store);
@@ -193,7 +201,8 @@ fn one_load(
         tell(format!("{}, {what}", load.name), store);
         // The store is in the order of measurement; the first subject changes from round to round.
         contenders.rotate_left(usize::from(turn > 0));
-        let round = one_round(&mut contenders, number + 1, &mut outcome);
+        let samplers = samplers.as_mut().filter(|_| !warm).map(|samplers| (samplers, load));
+        let round = one_round(&mut contenders, number + 1, samplers, &mut outcome);
         if !warm && !round.is_empty() {
             (number, done) = (number + 1, done + 1);
             outcome.measured += round.len();
@@ -204,16 +213,25 @@ fn one_load(
 }
 
 /// A sample of each. One that fails is left out from now on.
-fn one_round(contenders: &mut Vec<(Point, OpenSubject)>, number: u64, outcome: &mut Outcome) -> Vec<Sample> {
+fn one_round(
+    contenders: &mut Vec<(Point, OpenSubject)>,
+    number: u64,
+    mut samplers: Option<(&mut HostSamplers, &HostLoad)>,
+    outcome: &mut Outcome,
+) -> Vec<Sample> {
     let mut round = Vec::new();
-    contenders.retain_mut(|(point, subject)| match subject.sample(Point { seed: number, ..point.clone() }) {
-        Ok(sample) => {
-            round.push(sample);
-            true
-        }
-        Err(error) => {
-            outcome.failed.push((name(point), error.to_string()));
-            false
+    contenders.retain_mut(|(point, subject)| {
+        let samplers =
+            samplers.as_mut().filter(|(_, load)| load.is_sampled(point)).map(|(samplers, _)| &mut **samplers);
+        match subject.sample(Point { seed: number, ..point.clone() }, samplers) {
+            Ok(sample) => {
+                round.push(sample);
+                true
+            }
+            Err(error) => {
+                outcome.failed.push((name(point), error.to_string()));
+                false
+            }
         }
     });
     round

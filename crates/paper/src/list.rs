@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::data::{Figure, Selected};
+use crate::data::{Figure, Metric, Selected};
 use crate::point::Place;
 
 /// The list, as text.
@@ -27,7 +27,10 @@ pub fn runs(figure: &Figure) -> String {
         return format!("recorded under {}, not measured: shown with every run", sequence.arch);
     }
     match (figure.reason_not_to_run(Place::Vsmp), figure.reason_not_to_run(Place::Host)) {
-        (None, None) => "runs on vsmp and host".to_owned(),
+        (None, None) => match figure.metric.and_then(Metric::needs_on_host) {
+            Some(host) => format!("runs on vsmp, and on {host}"),
+            None => "runs on vsmp and host".to_owned(),
+        },
         (None, Some(reason)) => format!("runs on vsmp; not on the host: {reason}"),
         (Some(missing), _) => format!("does not run yet; missing: {missing}"),
     }
@@ -47,5 +50,6 @@ mod tests {
         }
         assert!(text.contains("recorded under msgp:1+coupled+routes"), "{text}");
         assert!(text.contains("willmann.fig2") && text.contains("runs on vsmp and host"));
+        assert!(text.contains("runs on vsmp, and on a host with hardware counters of cache misses"), "{text}");
     }
 }

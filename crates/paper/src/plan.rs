@@ -12,7 +12,7 @@ use lab::machine::Machine;
 use serde::{Deserialize, Serialize};
 use vsmp::Preset;
 
-use crate::data::{Axis, DataError, Figure, Paper, Selected, Subject};
+use crate::data::{Axis, DataError, Figure, Metric, Paper, Selected, Subject};
 use crate::point::{Place, Point};
 use crate::store::Store;
 
@@ -52,6 +52,9 @@ pub struct HostLoad {
     pub name: LoadName,
     /// A point of each subject, in the first round.
     pub points: Vec<Point>,
+    /// Architectures that are measured a second time with samples of the CPUs, where they send bulk data as in the figures that
+    /// show these.
+    pub sampled: BTreeSet<String>,
 }
 
 /// A load of a paper, on any host: how much, of what the axis of its figures has.
@@ -186,16 +189,18 @@ fn simulated(
 /// The loads of the selected figures, each with every subject of the paper that has this load in any figure and enough
 /// CPUs on the host.
 fn loads(selection: &Selected<'_>, effort: Effort, host: &Machine) -> Result<Vec<HostLoad>, DataError> {
-    let mut points = points(selection.paper, effort, host)?;
-    let wanted = loads_of_host(selection, effort, Some(host.cores));
-    Ok(wanted.into_iter().filter_map(|name| Some(HostLoad { name, points: points.remove(&name)? })).collect())
+    let mut all = all_loads(selection.paper, effort, host)?;
+    let wanted = loads_of_host(selection, effort, Some(host));
+    Ok(wanted.into_iter().filter_map(|name| all.remove(&name)).collect())
 }
 
-/// The loads of the selected figures that run on a host with so many CPUs, or, without a number, on any host.
-pub fn loads_of_host(selection: &Selected<'_>, effort: Effort, cores: Option<usize>) -> BTreeSet<LoadName> {
-    let runs = selection.figures.iter().filter(|figure| figure.reason_not_to_run(Place::Host).is_none());
-    let cores = cores.unwrap_or(usize::MAX);
-    let of_figure = |figure: &&Figure| {
+/// The loads of the selected figures that run on this host, or, without one, on any host.
+pub fn loads_of_host(selection: &Selected<'_>, effort: Effort, host: Option<&Machine>) -> BTreeSet<LoadName> {
+    let lacks = |figure: &Figure| host.is_some_and(|host| figure.lacking_on(host).is_some());
+    let runs = |figure: &Figure| figure.reason_not_to_run(Place::Host).is_none() && !lacks(figure);
+    let runs = selection.figures.iter().copied().filter(|figure| runs(figure));
+    let cores = host.map_or(usize::MAX, |host| host.cores);
+    let of_figure = |figure: &Figure| {
         let axis = figure.axis;
         figure.loads_on_host(effort.full, cores).into_iter().map(move |number| LoadName::new(axis, number))
     };
@@ -212,11 +217,11 @@ pub fn load_of_host(
     effort: Effort,
     host: &Machine,
 ) -> Result<Option<HostLoad>, DataError> {
-    Ok(points(paper, effort, host)?.remove(&name).map(|points| HostLoad { name, points }))
+    Ok(all_loads(paper, effort, host)?.remove(&name))
 }
 
-/// The points of a paper on a host, by load.
-fn points(paper: &Paper, effort: Effort, host: &Machine) -> Result<BTreeMap<LoadName, Vec<Point>>, DataError> {
+/// The loads of a paper on a host.
+fn all_loads(paper: &Paper, effort: Effort, host: &Machine) -> Result<BTreeMap<LoadName, HostLoad>, DataError> {
     let preset = Preset::named(&paper.machine).map_err(DataError::new)?;
     let point = |figure: &Figure, subject: &Subject, load: u32| {
         let (connections, cpus) = figure.point(subject, load, host.cores as u32);
@@ -240,22 +245,36 @@ fn points(paper: &Paper, effort: Effort, host: &Machine) -> Result<BTreeMap<Load
         };
         Point { slice_ms, ..point }
     };
-    let mut points: BTreeMap<LoadName, Vec<Point>> = BTreeMap::new();
+    let mut loads: BTreeMap<LoadName, HostLoad> = BTreeMap::new();
     for figure in paper.figures.iter().filter(|figure| figure.reason_not_to_run(Place::Host).is_none()) {
+        let sampled = figure.metric.is_some_and(Metric::is_of_sampled_cpus) && figure.lacking_on(host).is_none();
         for load in figure.loads_on_host(effort.full, host.cores) {
-            let of_load = points.entry(LoadName::new(figure.axis, load)).or_default();
+            let name = LoadName::new(figure.axis, load);
+            let of_load = loads.entry(name).or_insert_with(|| HostLoad::new(name));
             let subjects = figure.subjects.iter().filter_map(|name| paper.subject(name));
             for point in subjects.filter_map(|subject| point(figure, subject, load)).map(sliced) {
-                if !of_load.contains(&point) {
-                    of_load.push(point);
+                if sampled {
+                    of_load.sampled.insert(point.arch.clone());
+                }
+                if !of_load.points.contains(&point) {
+                    of_load.points.push(point);
                 }
             }
         }
     }
-    Ok(points)
+    Ok(loads)
 }
 
 impl HostLoad {
+    fn new(name: LoadName) -> HostLoad {
+        HostLoad { name, points: Vec::new(), sampled: BTreeSet::new() }
+    }
+
+    /// Whether a point is measured a second time with samples of the CPUs.
+    pub fn is_sampled(&self, point: &Point) -> bool {
+        point.workload.is_empty() && self.sampled.contains(&point.arch)
+    }
+
     /// Connections; 0 of a bridge.
     pub fn connections(&self) -> u32 {
         self.points.first().map_or(0, |point| point.connections)
@@ -290,7 +309,7 @@ impl HostLoad {
     fn seconds(&self, rounds: u64) -> f64 {
         let passes = |point: &Point| match point.frame_bytes() {
             Some(_) => TRIALS,
-            None if point.has_messages() => 2.0,
+            None if point.has_messages() || self.is_sampled(point) => 2.0,
             // Two runs, each with its warm-up.
             None if point.has_packets() => 2.5,
             None => 1.0,
@@ -345,6 +364,24 @@ mod tests {
         assert_eq!(loads.iter().map(|load| load.points.len()).collect::<Vec<_>>(), [12, 20, 9], "{loads:?}");
         let lengths = loads[0].points.iter().filter(|point| point.arch == "linux").map(Point::measured_ms);
         assert_eq!(lengths.collect::<Vec<_>>(), [250, 250, 9 * 250]);
+    }
+
+    /// Table 3 asks for samples of its four subjects where the host permits them, and for nothing where it does not.
+    #[test]
+    fn a_table_of_samples_is_planned_where_the_host_permits_them() {
+        let papers = Paper::all();
+        let selected = Paper::select(&papers, &["willmann.tab3".to_owned()]).unwrap();
+        let loads = |no_scheduler_samples: Option<&str>| {
+            let no_scheduler_samples = no_scheduler_samples.map(str::to_owned);
+            let host =
+                Machine { no_scheduler_samples, no_cache_misses: Some("none".to_owned()), ..Probe::start().finish() };
+            Plan::new(&selected, &[Place::Host], Effort::QUICK, &host).unwrap().host
+        };
+        let permitted = loads(None);
+        let sampled = |load: &HostLoad| load.points.iter().filter(|point| load.is_sampled(point)).count();
+        assert_eq!(permitted.iter().map(sampled).collect::<Vec<_>>(), [4, 4, 4]);
+        assert!(permitted[1].points.iter().any(|point| point.workload == "offload" && !permitted[1].is_sampled(point)));
+        assert_eq!(loads(Some("not permitted")), []);
     }
 
     /// Sizes of packets and interfaces are words of the workload, with all processors of the paper's machine.

@@ -51,6 +51,15 @@ fn caption(metric: Metric, axis: Axis, on: Place, elsewhere: bool) -> String {
             "Source: waits from a separate timed pass, and for each acquisition what a free lock takes on this host; means over \
              the rounds."
         }
+        (Place::Host, Metric::Scheduler) => {
+            "Source: samples of each CPU by the software clock of perf_event in slices of their own; the share of this process's samples \
+             that are in functions of the kernel's scheduler, times the CPU time that the kernel counted, at the nominal frequency; means \
+             over the rounds."
+        }
+        (Place::Host, Metric::Misses | Metric::MissesOutsideScheduler) => {
+            "Source: the hardware counter of cache misses (perf_event; of the last cache on Intel's processors, of the second on AMD's), \
+             sampled on each CPU in slices of their own; means over the rounds."
+        }
         (Place::Host, _) => "Source: exact counters of the stack; means over the rounds.",
     };
     let dotted = if elsewhere {

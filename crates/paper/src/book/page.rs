@@ -14,7 +14,7 @@ use super::figures::{self, Chart};
 use super::machines::hosts;
 use crate::claim::Verdict;
 use crate::data::{Axis, Paper, Sequence, Stated};
-use crate::findings::{ClaimFindings, FigureFindings, Findings, Ours, Row, Side};
+use crate::findings::{ClaimFindings, CrossCheck, FigureFindings, Findings, Ours, Row, Side};
 use crate::list;
 use crate::plan::host_name;
 use crate::point::{Place, Sample};
@@ -103,8 +103,10 @@ struct Section<'a> {
     load: &'static str,
     groups: bool,
     rows: Vec<Line>,
-    /// A subject that this host leaves out, and why.
+    /// What this host leaves out, and why.
     left_out: &'a [(String, String)],
+    /// Samples of the CPUs beside counts.
+    cross_checks: Vec<Checked>,
     /// The number of the paper's numbers that the model meets.
     meets: Option<String>,
     claims: Vec<Judged<'a>>,
@@ -122,6 +124,14 @@ struct Line {
     error: [String; 2],
     fitted: &'static str,
     host: [String; 2],
+}
+
+/// A row of samples beside counts. Each number is followed by the value by which a table sorts it.
+#[derive(Serialize)]
+struct Checked {
+    subject: String,
+    connections: u32,
+    cells: [[String; 2]; 6],
 }
 
 /// A claim.
@@ -262,6 +272,7 @@ fn section<'a>(findings: &'a FigureFindings<'a>) -> Section<'a> {
         groups: figure.axis == Axis::Groups,
         rows: findings.rows.iter().map(line).collect(),
         left_out: &findings.left_out,
+        cross_checks: findings.cross_checks.iter().map(checked).collect(),
         meets: meets(&findings.rows),
         claims: findings.claims.iter().map(judged).collect(),
     }
@@ -308,6 +319,15 @@ fn line(row: &Row<'_>) -> Line {
         },
         host: ours(row.host.as_ref()),
     }
+}
+
+fn checked(check: &CrossCheck) -> Checked {
+    let CrossCheck { subject, connections, samples, sampled, switches, counted, futex, idle } = check;
+    let cell = |number: &f64| [significant(*number), sort(Some(*number))];
+    let whole = [format!("{samples:.0}"), sort(Some(*samples))];
+    let [sampled, switches, counted, futex, idle] = [sampled, switches, counted, futex, idle].map(cell);
+    let cells = [sampled, whole, switches, counted, futex, idle];
+    Checked { subject: subject.clone(), connections: *connections, cells }
 }
 
 pub(super) fn none() -> String {
