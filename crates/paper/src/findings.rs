@@ -213,9 +213,8 @@ impl Samples for View<'_, '_> {
 
     fn left_out(&self, term: &Term) -> Option<String> {
         let subject = self.paper.subject(&term.subject).filter(|_| self.on == Place::Host)?;
-        let lacking = self.metric.lacking_on(self.host).map(str::to_owned);
         let cores = self.host.cores;
-        lacking.or_else(|| subject.lacks_on_host(cores)).or_else(|| self.figure.lacks_on_host(term.connections, cores))
+        subject.lacks_on_host(cores).or_else(|| self.figure.lacks_on_host(term.connections, cores))
     }
 }
 
@@ -271,11 +270,12 @@ fn of_figure<'a>(paper: &'a Paper, figure: &'a Figure, samples: &'a [Sample], ho
     let views = figure.metric.map(|metric| Place::ALL.map(|on| View::new((paper, figure), metric, on, samples, host)));
     let rows = views.as_ref().map(|views| rows(paper, figure, views)).unwrap_or_default();
     let claims = paper.claims.iter().filter(|claim| claim.figure == figure.id);
-    let claims = claims.map(|claim| of_claim(paper, figure, claim, views.as_ref())).collect();
     let is_measured = rows.iter().any(|row| row.host.is_some());
     // Samples may be older than what the host permits today.
-    let lacks = figure.lacking_on(host).is_none() || !is_measured;
-    let left_out = if lacks { paper.left_out(figure, host) } else { Vec::new() };
+    let lacks = figure.lacking_on(host).filter(|_| !is_measured);
+    let is_permitted = figure.lacking_on(host).is_none();
+    let left_out = if is_permitted || lacks.is_some() { paper.left_out(figure, host) } else { Vec::new() };
+    let claims = claims.map(|claim| of_claim(paper, figure, claim, views.as_ref(), lacks)).collect();
     let cross_checks = views.as_ref().map(|[_, host]| CrossCheck::all(figure, host, &loads_of(&rows)));
     let cross_checks = cross_checks.unwrap_or_default();
     FigureFindings { figure, id, unit: figure.metric.map_or("", Metric::unit), rows, left_out, cross_checks, claims }
@@ -320,10 +320,12 @@ fn of_claim<'a>(
     figure: &'a Figure,
     claim: &'a Claim,
     views: Option<&[View<'a, '_>; 2]>,
+    lacks: Option<&str>,
 ) -> ClaimFindings<'a> {
     let conditions = paper.conditions(claim).unwrap_or_default();
     let side = |on: Place| {
-        let reason = figure.reason_not_to_run(on).map(str::to_owned);
+        let lacks = lacks.filter(|_| on == Place::Host);
+        let reason = figure.reason_not_to_run(on).or(lacks).map(str::to_owned);
         let view = views.filter(|_| reason.is_none()).map(|views| &views[usize::from(on == Place::Host)]);
         let found: Vec<Finding> =
             view.map(|view| conditions.iter().map(|condition| condition.find(view, on)).collect()).unwrap_or_default();
@@ -538,8 +540,8 @@ pub(crate) mod tests {
         assert_eq!(two.left_out, [("L2 misses/KB".to_owned(), lacks.to_owned())]);
         assert!(two.rows.iter().all(|row| row.simulated.is_some() && row.host.is_none()));
         let claim = two.claims.iter().find(|claim| claim.id == "W32").unwrap();
-        assert_eq!(claim.host.verdict, Verdict::NotMeasured);
-        assert!(claim.host.conditions[0].numbers.ends_with(lacks), "{claim:?}");
+        let side = (claim.host.verdict, claim.host.reason.as_deref(), claim.host.conditions.len());
+        assert_eq!(side, (Verdict::NotMeasured, Some(lacks), 0));
         // Samples that someone with the permission took are shown to one without it.
         let samples = made(&papers[0], Place::Host);
         let findings = Findings::of(&papers[0], &samples, &host);

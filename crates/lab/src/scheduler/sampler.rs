@@ -63,15 +63,15 @@ impl SampledEvent {
         let paranoid = number("perf_event_paranoid").map_or("unknown".to_owned(), |level: i64| level.to_string());
         match (self, error.raw_os_error()) {
             (_, Some(errno::EPERM | errno::EACCES)) => format!(
-                "perf_event may not sample the CPUs (kernel.perf_event_paranoid is {paranoid}): set it to 0 or lower, or give the \
+                "perf_event may not sample the CPUs, as kernel.perf_event_paranoid is {paranoid}: set it to 0 or lower, or give the \
                  program CAP_PERFMON; in a container its seccomp profile must allow perf_event_open as well"
             ),
             (_, Some(errno::ENOSYS)) => {
                 "this kernel has no perf_event: it needs CONFIG_PERF_EVENTS".to_owned()
             }
             (SampledEvent::CacheMisses, Some(errno::ENOENT | errno::EOPNOTSUPP | errno::ENODEV)) => {
-                "the kernel finds no hardware counter of cache misses (a virtual machine has one only if its hypervisor passes \
-                 performance counters through)"
+                "the kernel finds no hardware counter of cache misses: a virtual machine has one only if its hypervisor passes \
+                 performance counters through"
                     .to_owned()
             }
             _ => format!("perf_event cannot sample the CPUs: {error}"),

@@ -66,7 +66,7 @@ pub(super) fn check() -> Result<(), String> {
     let hidden = || {
         let restrict = fs::read_to_string("/proc/sys/kernel/kptr_restrict").unwrap_or_default();
         format!(
-            "the addresses in {PATH} are hidden (kernel.kptr_restrict is {}): set it to 0, or to 1 and give the program CAP_SYSLOG",
+            "the addresses in {PATH} are hidden, as kernel.kptr_restrict is {}: set it to 0, or to 1 and give the program CAP_SYSLOG",
             restrict.trim()
         )
     };
