@@ -8,6 +8,8 @@
 //! A TUN interface ([`TapOptions::framing`]) carries bare IP packets: there is no link header and no neighbour.
 //! Everything else is the same.
 //!
+//! [`packet`] is the other side of an interface, for testers.
+//!
 //! # Queues
 //!
 //! The kernel chooses the queue of a frame by flow: it sends a flow's frames to the queue on which it last received
@@ -32,6 +34,7 @@
 
 mod error;
 mod link_info;
+pub mod packet;
 mod queue;
 mod sys;
 mod vnet;

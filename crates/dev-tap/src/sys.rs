@@ -1,7 +1,9 @@
-//! The system calls of a TAP device: every `unsafe` of this crate is here.
+//! The system calls of a TAP device: every `unsafe` of this crate is here, and in `sys/packet.rs`.
 //!
 //! All functions take safe arguments and return `io::Result`. Requests whose argument is an address borrow a value of
 //! exactly the type that the kernel reads or writes for that request (`linux/if_tun.h`, `netdevice(7)`).
+
+pub mod packet;
 
 use std::io;
 use std::mem::zeroed;

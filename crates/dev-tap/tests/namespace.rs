@@ -11,6 +11,7 @@ use std::time::Duration;
 use dev::conformance::{Conformance, ContractRule};
 use dev::layout::Layout;
 use dev::{Device, QueuePair, WaitOutcome};
+use dev_tap::packet::{PacketOptions, PacketPort};
 use dev_tap::{Offloads, Tap, TapError, TapOptions};
 use frames::{Datagram, Ends, Payload, Segment};
 use observe::DropReason;
@@ -499,5 +500,61 @@ fn a_tap_device_keeps_the_contract_of_devices() {
             let checked = Conformance::new(make).without(ContractRule::Threads).check();
             checked.unwrap_or_else(|said| panic!("{offloads:?}: {said}"));
         }
+    });
+}
+
+/// A frame of an EtherType for experiments that consists of this byte.
+fn bare(byte: u8, length: usize) -> Vec<u8> {
+    let mut frame = vec![byte; length];
+    frame[12..14].copy_from_slice(&[0x88, 0xb5]);
+    frame
+}
+
+/// What is sent by a packet port is read from the descriptor, and what is written to the descriptor is received there.
+#[test]
+fn a_packet_port_is_the_other_side_of_the_descriptor() {
+    in_namespace(|| {
+        let mut tap =
+            Tap::open("tapp", TapOptions { offloads: Offloads::None, ..TapOptions::default() }).expect("a TAP");
+        ip("link set tapp txqueuelen 8").expect("a short ring");
+        let mut queues = tap.take_queues();
+        let options = PacketOptions { ethertype: 0x88b5, ring: 64, keep: 62 };
+        let mut port = PacketPort::open("tapp", options).expect("a port");
+        for length in [60, 1514] {
+            let frames = [2, 4, 6].map(|byte| bare(byte, length));
+            assert_eq!(port.send(&frames.concat(), length).expect("sent"), 3);
+            for frame in &frames {
+                let read = await_frame(&mut queues, |read| (read[12..14] == frame[12..14]).then(|| read.to_vec()));
+                assert!(read == *frame, "{length} bytes");
+            }
+            let frame = bare(8, length);
+            queues[0].tx.transmit(PktBuf::from_slice(&frame).expect("a buffer")).expect("room");
+            // The kernel passes it on within the write.
+            let (kept, whole) = port.receive(|kept, whole| (kept.to_vec(), whole)).expect("a frame");
+            assert!(whole == length && kept.len() >= 60 && kept[..] == frame[..kept.len()], "{length} bytes");
+            assert!(port.receive(|_, _| ()).is_none());
+        }
+        let taken = port.send(&bare(2, 60).repeat(20), 60).expect("the interface is up");
+        assert!((8..20).contains(&taken), "{taken} of 20 frames in a ring of 8");
+    });
+}
+
+/// A port that does not take its frames loses some, and counts them.
+#[test]
+fn a_packet_port_counts_what_its_ring_does_not_hold() {
+    in_namespace(|| {
+        let mut tap =
+            Tap::open("tapo", TapOptions { offloads: Offloads::None, ..TapOptions::default() }).expect("a TAP");
+        let mut queues = tap.take_queues();
+        let options = PacketOptions { ethertype: 0x88b5, ring: 64, keep: 62 };
+        let mut port = PacketPort::open("tapo", options).expect("a port");
+        for _ in 0..2000 {
+            queues[0].tx.transmit(PktBuf::from_slice(&bare(2, 60)).expect("a buffer")).expect("room");
+        }
+        let received = std::iter::from_fn(|| port.receive(|_, _| ())).count();
+        let lost = port.overflow().expect("counters") as usize;
+        assert!(received >= 64 && lost > 0 && received + lost == 2000, "{received} and {lost}");
+        let nothing = PacketPort::open("nothing", options).expect_err("there is no such interface");
+        assert!(nothing.to_string().contains("nothing"), "{nothing}");
     });
 }
