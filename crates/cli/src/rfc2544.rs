@@ -10,7 +10,8 @@ use lab::rfc2544::bench::{Between, RING, STATIONS};
 use lab::rfc2544::document::{Rfc2544Results, Rfc2544Row};
 use lab::rfc2544::line::{Buffers, LONGEST, SHORTEST};
 use lab::rfc2544::method::Limits;
-use lab::rfc2544::run::{self, PAPER_SIZES, RFC_SIZES, Rfc2544Options, Rfc2544Progress, Tests};
+use lab::rfc2544::run::{self, Over, PAPER_SIZES, RFC_SIZES, Rfc2544Options, Rfc2544Progress, Tests};
+use lab::rfc2544::wires;
 use lab::stats::Estimate;
 use lab::table::{Align, Table};
 use lab::units::{estimate, significant};
@@ -21,25 +22,36 @@ use crate::headroom;
 
 /// Measure the bridge according to RFC 2544: throughput without loss, frame loss rate, back-to-back frames, latency.
 ///
-/// A generator and a counter of test frames are the two ports of a bridge, in memory: no root, no network. Both directions are
-/// loaded at once. All bridges of a run are measured in turn, and ratios are computed within one repetition.
+/// A generator and a counter of test frames are the two ports of a bridge, in memory: no root, no network. With --over tap they
+/// are at two network interfaces, and the Linux bridge is measured, too. Both directions are loaded at once. All bridges of a run
+/// are measured in turn, and ratios are computed within one repetition.
 #[derive(ClapArgs)]
 #[command(after_help = include_str!("help/rfc2544.txt").trim_end())]
 pub struct Args {
-    /// Bridges, by exclusion: generic, mpsafe, rcu; and `cable`, which is the generator and counter alone
-    #[arg(long, value_delimiter = ',', value_name = "NAME,..", default_value = "generic,mpsafe,rcu")]
+    /// What the bridges forward between: `memory`, or `tap`, which are network interfaces that the command makes in a network
+    /// namespace of its own: TAP for Heddle's bridges, veth for the Linux bridge. It needs root, or `unshare -rn` before the
+    /// command
+    #[arg(long, value_name = "WHAT", default_value = "memory", value_parser = over)]
+    over: Over,
+    /// Bridges, by exclusion: generic, mpsafe, rcu; and `cable`, which is the generator and counter alone. Over TAP also `linux`,
+    /// the bridge of the kernel, which forwards on the CPU of the generator, and `linux-rps`, the same on the CPU that a worker of
+    /// Heddle has [default: generic,mpsafe,rcu, and over TAP linux,linux-rps before these]
+    #[arg(long, value_delimiter = ',', value_name = "NAME,..")]
     bridge: Vec<Contender>,
-    /// Numbers of worker threads [default: 1 and one for each processor]. `generic` always has one
+    /// Numbers of worker threads [default: 1 and one for each processor]. `generic` always has one, and so has each bridge over
+    /// TAP
     #[arg(long, value_delimiter = ',', value_name = "N,..", value_parser = clap::value_parser!(u32).range(1..=64))]
     workers: Vec<u32>,
-    /// Frame sizes in bytes, with the check sequence [default: 64,128,256,512,1024,1280,1518, those of the RFC]
+    /// Frame sizes in bytes, with the check sequence [default: 64,128,256,512,1024,1280,1518, those of the RFC; over TAP
+    /// 64,1518]
     #[arg(long, value_delimiter = ',', value_name = "BYTES,..", value_parser = clap::value_parser!(u32).range(SHORTEST as i64..=LONGEST as i64))]
     size: Vec<u32>,
     /// The frame sizes of Nakahara et al. 2015, tables 3 and 4
     #[arg(long, conflicts_with = "size")]
     paper: bool,
     /// Tests besides throughput: loss, back-to-back, latency, all of these, or none; and flush: how long the longest frame
-    /// waits while the forwarding database is flushed at half the throughput (--stations 50000 makes 100000 addresses)
+    /// waits while the forwarding database is flushed at half the throughput (--stations 50000 makes 100000 addresses). Over TAP:
+    /// loss and latency
     #[arg(long, value_delimiter = ',', value_name = "NAME,..", default_value = "latency",
           value_parser = ["loss", "back-to-back", "latency", "flush", "all", "none"])]
     tests: Vec<String>,
@@ -47,9 +59,9 @@ pub struct Args {
     /// memory]
     #[arg(long, value_name = "RATE")]
     line_rate: Option<BitRate>,
-    /// Length of a trial in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = (Limits::USUAL.trial_s * 1e3) as u32, value_parser = clap::value_parser!(u32).range(1..=600_000))]
-    trial: u32,
+    /// Length of a trial in milliseconds [default: 20, over TAP 200]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(1..=600_000))]
+    trial: Option<u32>,
     /// Number of times that each measurement is repeated
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     reps: u32,
@@ -91,12 +103,19 @@ impl FromStr for Contender {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Contender, String> {
-        if name == Between::Cable.name() {
-            return Ok(Contender(Between::Cable));
+        let others = [Between::Cable, Between::Linux { steered: false }, Between::Linux { steered: true }];
+        if let Some(other) = others.into_iter().find(|other| other.name() == name) {
+            return Ok(Contender(other));
         }
-        let exclusion: BridgeExclusion = name.parse().map_err(|_| "use generic, mpsafe, rcu or cable".to_owned())?;
+        let exclusion: Result<BridgeExclusion, _> = name.parse();
+        let exclusion = exclusion.map_err(|_| "use generic, mpsafe, rcu, cable, linux or linux-rps".to_owned())?;
         Ok(Contender(Between::Bridge(exclusion)))
     }
+}
+
+fn over(name: &str) -> Result<Over, String> {
+    let all = [Over::Memory, Over::Tap];
+    all.into_iter().find(|over| over.name() == name).ok_or_else(|| "use memory or tap".to_owned())
 }
 
 /// Bits a second.
@@ -121,11 +140,14 @@ impl FromStr for BitRate {
 /// Runs `heddle rfc2544`.
 ///
 /// # Errors
-/// Nothing could be measured, or the results cannot be written.
+/// Nothing could be measured, there is no permission to make interfaces, or the results cannot be written.
 pub fn run(args: Args) -> Result<(), Failure> {
     let options = options(&args)?;
     let threads: u32 = options.workers.iter().map(|workers| workers + 1).sum();
     headroom::check(threads as usize * options.bridges.len())?;
+    if options.over == Over::Tap {
+        wires::enter_namespace().map_err(Failure::failed)?;
+    }
     let bar = progress_bar();
     let results = run::run(&options, &mut |standing| show(&bar, &standing));
     bar.finish_and_clear();
@@ -142,29 +164,21 @@ fn options(args: &Args) -> Result<Rfc2544Options, Failure> {
     if !(0.01..=50.0).contains(&args.resolution) {
         return Err(Failure::usage("--resolution takes 0.01 to 50 percent"));
     }
+    check_what_goes_over(args)?;
     let named = |name: &str| args.tests.iter().any(|test| test == name || test == "all");
-    let mut workers = args.workers.clone();
-    if workers.is_empty() {
-        workers = vec![1, lab::machine::cores() as u32];
-        workers.dedup();
-    }
-    let sizes = match (args.paper, args.size.is_empty()) {
-        (true, _) => PAPER_SIZES.to_vec(),
-        (_, true) => RFC_SIZES.to_vec(),
-        _ => args.size.clone(),
-    };
     Ok(Rfc2544Options {
-        bridges: args.bridge.iter().map(|contender| contender.0).collect(),
-        workers,
-        sizes,
+        over: args.over,
+        bridges: bridges(args),
+        workers: workers(args),
+        sizes: sizes(args),
         tests: Tests {
             loss: named("loss"),
-            back_to_back: named("back-to-back"),
+            back_to_back: named("back-to-back") && args.over == Over::Memory,
             latency: named("latency"),
             flush: args.tests.iter().any(|test| test == "flush"),
         },
         limits: Limits {
-            trial_s: f64::from(args.trial) * 1e-3,
+            trial_s: f64::from(args.trial.unwrap_or(usual_trial_ms(args.over))) * 1e-3,
             resolution: args.resolution / 100.0,
             attempts: args.attempts,
             line_bits: args.line_rate.map(|rate| rate.0),
@@ -176,6 +190,58 @@ fn options(args: &Args) -> Result<Rfc2544Options, Failure> {
         buffers: if args.by_pointer { Buffers::Passed } else { Buffers::Copied },
         work: args.work,
     })
+}
+
+/// Refuses what exists in memory only, or over TAP only.
+fn check_what_goes_over(args: &Args) -> Result<(), Failure> {
+    let is_linux = |contender: &Contender| matches!(contender.0, Between::Linux { .. });
+    let asked = |name: &str| args.tests.iter().any(|test| test == name);
+    let wrong = match args.over {
+        Over::Memory if args.bridge.iter().any(is_linux) => "the Linux bridge has no ports in memory: add --over tap",
+        Over::Memory => return Ok(()),
+        Over::Tap if args.by_pointer => "--by-pointer is for memory: the kernel copies every frame",
+        Over::Tap if args.workers.iter().any(|workers| *workers != 1) => {
+            "with --over tap a bridge has one worker: the kernel takes the test frames for one flow, which has one queue"
+        }
+        Over::Tap if asked("back-to-back") || asked("flush") => {
+            "--tests back-to-back and flush are for memory: use loss, latency or none with --over tap"
+        }
+        Over::Tap => return Ok(()),
+    };
+    Err(Failure::usage(wrong))
+}
+
+fn bridges(args: &Args) -> Vec<Between> {
+    if !args.bridge.is_empty() {
+        return args.bridge.iter().map(|contender| contender.0).collect();
+    }
+    let linux: &[bool] = if args.over == Over::Tap { &[false, true] } else { &[] };
+    let linux = linux.iter().map(|steered| Between::Linux { steered: *steered });
+    linux.chain(BridgeExclusion::ALL.map(Between::Bridge)).collect()
+}
+
+fn workers(args: &Args) -> Vec<u32> {
+    let most = if args.over == Over::Tap { 1 } else { lab::machine::cores() as u32 };
+    let mut workers = if args.workers.is_empty() { vec![1, most] } else { args.workers.clone() };
+    workers.dedup();
+    workers
+}
+
+fn sizes(args: &Args) -> Vec<u32> {
+    match (args.paper, args.size.is_empty(), args.over) {
+        (true, ..) => PAPER_SIZES.to_vec(),
+        (_, true, Over::Memory) => RFC_SIZES.to_vec(),
+        (_, true, Over::Tap) => vec![64, 1518],
+        _ => args.size.clone(),
+    }
+}
+
+/// A TAP interface holds a thousand frames, which would be a large part of a shorter trial.
+fn usual_trial_ms(over: Over) -> u32 {
+    match over {
+        Over::Memory => (Limits::USUAL.trial_s * 1e3) as u32,
+        Over::Tap => 200,
+    }
 }
 
 fn save(args: &Args, results: &Rfc2544Results, quiet: bool) -> Result<(), Failure> {
@@ -213,9 +279,13 @@ fn print(results: &Rfc2544Results, options: &Rfc2544Options) {
     }
     let machine = &results.machine;
     println!(
-        "Measured on this machine ({}, {} cores), in memory, both directions together, {} repetitions of trials of {} ms.",
+        "Measured on this machine ({}, {} cores), {}, both directions together, {} repetitions of trials of {} ms.",
         machine.cpu_model,
         machine.cores,
+        match options.over {
+            Over::Memory => "in memory",
+            Over::Tap => "between network interfaces",
+        },
         options.repetitions,
         options.limits.trial_s * 1e3
     );

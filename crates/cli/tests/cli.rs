@@ -411,7 +411,10 @@ fn bridges_are_measured_as_rfc_2544_says() {
     }
     let page = std::fs::read_to_string(directory.path().join("report/index.html")).expect("a page");
     assert!(page.contains("Bridges under RFC 2544"));
-    for wrong in ["--size 63", "--line-rate fast", "--bridge linux", "--work 0", "--resolution 0"] {
+    let over_tap = ["--over wire", "--over tap --by-pointer", "--over tap --workers 2", "--over tap --tests flush"];
+    for wrong in
+        ["--size 63", "--line-rate fast", "--bridge linux", "--work 0", "--resolution 0"].iter().chain(&over_tap)
+    {
         let output = heddle(&format!("rfc2544 {wrong}"));
         assert_eq!(output.status.code(), Some(2), "{wrong}: {}", text(&output.stderr));
     }

@@ -4,6 +4,9 @@
 //! |---|---|
 //! | `rfc2544/line.rs` | the generator and the counter of test frames, as devices in memory |
 //! | `rfc2544/bench.rs` | a bridge between two such devices, and a trial on it |
+//! | `rfc2544/wires.rs` | the kernel's interfaces of a test over TAP, in a network namespace |
+//! | `rfc2544/tester.rs` | the generator and the counter at the kernel's interfaces |
+//! | `rfc2544/network.rs` | a bridge between two such interfaces, Heddle's or the kernel's, and a trial on it |
 //! | `rfc2544/method.rs` | the tests: their trials and the conclusions from them; uses no bridge and no clock |
 //! | `rfc2544/run.rs` | all bridges, sizes and repetitions, in turn |
 //! | `rfc2544/document.rs` | the results, as JSON |
@@ -19,4 +22,7 @@ pub mod bench;
 pub mod document;
 pub mod line;
 pub mod method;
+pub mod network;
 pub mod run;
+pub mod tester;
+pub mod wires;

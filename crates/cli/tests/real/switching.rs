@@ -96,3 +96,27 @@ fn a_running_relay_is_switched_through_every_architecture() {
         relaying.stop();
     });
 }
+
+/// `heddle rfc2544 --over tap` measures Heddle's bridge and the kernel's, at a rate that every machine keeps up with, and
+/// leaves no interface behind.
+#[test]
+fn bridges_are_measured_between_interfaces() {
+    in_namespace(&[], |_| {
+        let before = output(&["ip", "-o", "link"]);
+        let words = "rfc2544 --over tap --bridge linux,rcu,cable --size 64 --reps 2 --trial 50 --attempts 9 --line-rate 2M --tests latency -j";
+        let words: Vec<&str> = [HEDDLE].into_iter().chain(words.split(' ')).collect();
+        let shown = output(&words);
+        let document: Value = serde_json::from_str(&shown).unwrap_or_else(|error| panic!("{error}: {shown}"));
+        let rows = document["rows"].as_array().expect("rows");
+        let names: Vec<_> = rows.iter().map(|row| &row["bridge"]).collect();
+        assert_eq!(names, ["linux", "rcu", "cable"], "{}", document["not_measured"]);
+        for row in rows {
+            let samples = row["throughput_fps"]["samples"].as_array().expect("samples");
+            assert!(samples.len() == 2 && samples.iter().all(|rate| rate.as_f64() > Some(0.0)), "{row}");
+            assert!(row["latency"]["median_us"]["mean"].as_f64() > Some(0.0) && row["out_of_order"] == 0, "{row}");
+        }
+        assert!(rows[1]["ratio_to_first"]["mean"].as_f64() > Some(0.0), "of the Linux bridge: {}", rows[1]);
+        assert_eq!(document["parameters"]["over"], "tap");
+        assert_eq!(output(&["ip", "-o", "link"]), before, "the interfaces were made elsewhere");
+    });
+}

@@ -12,9 +12,10 @@ use super::svg::{Line, LineChart, Value};
 use crate::machine::Machine;
 use crate::result::Series;
 use crate::rfc2544::document::{Rfc2544Results, Rfc2544Row};
+use crate::rfc2544::run::Over;
 use crate::units::{count, estimate, significant};
 
-const SEARCH: &str = "Source: trials in memory, on this machine: the highest rate at which every frame arrived. Bars are 95 % confidence \
+const SEARCH: &str = "Source: trials on this machine: the highest rate at which every frame arrived. Bars are 95 % confidence \
                       intervals over the repetitions (Student's t).";
 const COUNTED: &str = "Source: frames offered and frames that arrived, counted exactly, in one trial for each point.";
 
@@ -33,6 +34,7 @@ pub fn render_rfc2544(results: &Rfc2544Results) -> String {
         remarks: results.machine.remarks(),
         commit: &results.commit,
         finished_at: &results.finished_at,
+        over_tap: results.parameters.get("over").is_some_and(|over| over == Over::Tap.name()),
         figures: figures(&results.rows),
         columns: COLUMNS,
         rows: results.rows.iter().map(cells).collect(),
@@ -51,6 +53,7 @@ struct Rfc2544Page<'a> {
     remarks: Vec<String>,
     commit: &'a str,
     finished_at: &'a str,
+    over_tap: bool,
     figures: Vec<Figure>,
     columns: [&'static str; 14],
     rows: Vec<Vec<String>>,
@@ -262,6 +265,16 @@ mod tests {
         assert_eq!(page.matches("<svg").count(), 4);
         assert!(page.contains("mpsafe, 2 workers") && page.contains("--accent"), "rows and style");
         assert!(page.contains("&lt;no&gt;"), "what was not measured is said, and escaped");
+    }
+
+    /// The page describes the generator that was used.
+    #[test]
+    fn the_generator_is_described() {
+        assert!(page().contains("devices in memory") && !page().contains("packet sockets"));
+        let parameters = [("over".to_owned(), Over::Tap.name().into())].into_iter().collect();
+        let rows = vec![row("linux", 1, 64, 600e3), row("rcu", 1, 64, 500e3)];
+        let over_tap = render_rfc2544(&Rfc2544Results::new(Probe::start().finish(), parameters, rows));
+        assert!(over_tap.contains("packet sockets") && !over_tap.contains("devices in memory"));
     }
 
     #[test]

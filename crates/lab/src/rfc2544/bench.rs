@@ -28,6 +28,11 @@ pub enum Between {
     Bridge(BridgeExclusion),
     /// Nothing: see the head of the file.
     Cable,
+    /// The kernel's own bridge, which has no ports in memory.
+    Linux {
+        /// Receive packet steering: a CPU other than the sender's forwards.
+        steered: bool,
+    },
 }
 
 impl Between {
@@ -36,6 +41,8 @@ impl Between {
         match self {
             Between::Bridge(exclusion) => exclusion.name(),
             Between::Cable => "cable",
+            Between::Linux { steered: false } => "linux",
+            Between::Linux { steered: true } => "linux-rps",
         }
     }
 }
@@ -55,6 +62,22 @@ pub struct BenchConfig {
     pub stations: usize,
     /// How frames are made.
     pub buffers: Buffers,
+}
+
+/// A system between two ports of a tester.
+pub trait Bench: TrialBed {
+    /// What is between the ports.
+    fn between(&self) -> Between;
+
+    /// Its workers.
+    fn workers(&self) -> usize;
+
+    /// A trial in the middle of which all learned addresses are removed. `None`: there is no bridge to flush. The addresses are
+    /// learned again before this returns.
+    ///
+    /// # Errors
+    /// As [`TrialBed::trial`].
+    fn flushed_trial(&mut self, offer: &Offer) -> io::Result<Option<FlushedTrial>>;
 }
 
 /// See the head of the file.
@@ -93,24 +116,21 @@ impl BridgeBench {
     pub fn start(config: BenchConfig) -> io::Result<BridgeBench> {
         let BenchConfig { workers, ring, stations, buffers, .. } = config;
         let stations = stations.max(workers);
-        let (lines, ports) = TestLines::new(LineConfig { queues: workers, ring, stations, buffers })?;
+        let (lines, mut ports) = TestLines::new(LineConfig { queues: workers, ring, stations, buffers })?;
         let (tested, threads) = match config.between {
-            Between::Bridge(exclusion) => start_bridge(&config, exclusion, stations, ports)?,
+            Between::Bridge(exclusion) => {
+                let mut ports = ports.each_mut().map(|port| port as &mut dyn Device);
+                let (switch, threads) = start_bridge(&config, exclusion, stations, &mut ports)?;
+                (Tested::Bridge(switch), threads)
+            }
             Between::Cable => start_cable(workers, ports),
+            Between::Linux { .. } => {
+                return Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel's bridge has no ports in memory"));
+            }
         };
         let mut bench = BridgeBench { config, lines, tested, threads };
         bench.teach(stations)?;
         Ok(bench)
-    }
-
-    /// What is between the lines.
-    pub fn between(&self) -> Between {
-        self.config.between
-    }
-
-    /// Its workers.
-    pub fn workers(&self) -> usize {
-        self.config.workers
     }
 
     /// Sends frames of all stations until all are learned, so that no trial floods.
@@ -130,12 +150,13 @@ impl BridgeBench {
 
 type Started = (Tested, Vec<<Real as Platform>::JoinHandle>);
 
-fn start_bridge(
+/// Starts a bridge of Heddle between devices.
+pub(super) fn start_bridge(
     config: &BenchConfig,
     exclusion: BridgeExclusion,
     stations: usize,
-    ports: [LineDevice; PORTS],
-) -> io::Result<Started> {
+    ports: &mut [&mut dyn Device; PORTS],
+) -> io::Result<(Switch<Real>, Vec<<Real as Platform>::JoinHandle>)> {
     let most = u32::try_from(stations).unwrap_or(u32::MAX / 8);
     // Room for twice the addresses, and an ageing time that no address reaches while its bridge waits for its turn.
     let fdb = FdbConfig {
@@ -146,14 +167,23 @@ fn start_bridge(
     let usual = SwitchConfig::new(exclusion);
     let work = config.work.unwrap_or(usual.work);
     let switch = Switch::<Real>::new(SwitchConfig { fdb, work, workers: config.workers, ..usual })?;
-    for mut port in ports {
+    for port in ports {
         let mtu = LONGEST;
         let port_config = PortConfig { mtu, max_addresses: Some(most), ..PortConfig::default() };
         let name = port.name().to_owned();
-        switch.add_port(&name, &mut port, port_config, Time::from_nanos(Real::now())).map_err(io::Error::other)?;
+        switch.add_port(&name, *port, port_config, Time::from_nanos(Real::now())).map_err(io::Error::other)?;
     }
     let threads = switch.start();
-    Ok((Tested::Bridge(switch), threads))
+    Ok((switch, threads))
+}
+
+/// Ends the threads of a bridge.
+pub(super) fn join_bridge(bridge: Option<&Switch<Real>>, mut threads: Vec<<Real as Platform>::JoinHandle>) {
+    if let Some(bridge) = bridge {
+        bridge.stop();
+    }
+    // If a worker panicked, its trial did not end and has been reported.
+    threads.drain(..).for_each(|thread| drop(Real::join(thread)));
 }
 
 fn start_cable(workers: usize, ports: [LineDevice; PORTS]) -> Started {
@@ -202,13 +232,16 @@ impl TrialBed for BridgeBench {
     }
 }
 
-impl BridgeBench {
-    /// A trial in the middle of which all learned addresses are removed. `None`: there is no bridge. The addresses are
-    /// learned again before this returns.
-    ///
-    /// # Errors
-    /// As [`TrialBed::trial`].
-    pub fn flushed_trial(&mut self, offer: &Offer) -> io::Result<Option<FlushedTrial>> {
+impl Bench for BridgeBench {
+    fn between(&self) -> Between {
+        self.config.between
+    }
+
+    fn workers(&self) -> usize {
+        self.config.workers
+    }
+
+    fn flushed_trial(&mut self, offer: &Offer) -> io::Result<Option<FlushedTrial>> {
         for _ in 0..LESSONS {
             if let Some(flushed) = self.flush_once(offer)? {
                 return Ok(Some(flushed));
@@ -219,7 +252,9 @@ impl BridgeBench {
         }
         Err(io::Error::other("trials end before the counters are read: make them longer"))
     }
+}
 
+impl BridgeBench {
     fn flush_once(&mut self, offer: &Offer) -> io::Result<Option<FlushedTrial>> {
         let mut flushed = None;
         let count = self.trial_with(offer, &mut |tested| {
@@ -277,12 +312,14 @@ fn is_slow(offer: &Offer) -> bool {
 
 impl Drop for BridgeBench {
     fn drop(&mut self) {
-        match &self.tested {
-            Tested::Bridge(switch) => switch.stop(),
-            Tested::Cable(ended) => ended.store(true, Ordering::Release),
-        }
-        // If a worker panicked, its trial did not end and has been reported.
-        self.threads.drain(..).for_each(|thread| drop(Real::join(thread)));
+        let bridge = match &self.tested {
+            Tested::Bridge(switch) => Some(switch),
+            Tested::Cable(ended) => {
+                ended.store(true, Ordering::Release);
+                None
+            }
+        };
+        join_bridge(bridge, std::mem::take(&mut self.threads));
     }
 }
 

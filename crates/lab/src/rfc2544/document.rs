@@ -36,7 +36,8 @@ pub struct Rfc2544Results {
 /// A bridge with a number of workers, under frames of one size. Rates are of both directions together, as in the paper.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rfc2544Row {
-    /// `generic`, `mpsafe`, `rcu`, or `cable` for generator and counter without a bridge.
+    /// `generic`, `mpsafe`, `rcu`; `cable` for generator and counter without a bridge; `linux` for the kernel's bridge, which
+    /// forwards on the CPU of the sender, and `linux-rps` if it forwards on another.
     pub bridge: String,
     /// Its worker threads.
     pub workers: u32,

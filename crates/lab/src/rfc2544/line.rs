@@ -41,9 +41,9 @@ pub const SHORTEST: usize = 64;
 pub const LONGEST: usize = 9216;
 
 /// An EtherType for experiments (IEEE 802).
-const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
+pub(super) const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
 /// Offset of the test's own words: after the Ethernet header, aligned.
-const WORDS: usize = 16;
+pub(super) const WORDS: usize = 16;
 /// Maximum number of frames taken between two readings of the clock; also the precision of the modelled ring.
 const LOOK: usize = 32;
 /// Buffers that a counter collects before it returns them to the generator.

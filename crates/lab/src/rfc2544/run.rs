@@ -10,10 +10,11 @@ use std::io;
 use serde_json::{Map, Value, json};
 use switch::{BridgeExclusion, Work};
 
-use super::bench::{BenchConfig, Between, BridgeBench};
+use super::bench::{Bench, BenchConfig, Between, BridgeBench};
 use super::document::{FlushFigures, LatencyFigures, LossPoint, Rfc2544Results, Rfc2544Row};
 use super::line::{Buffers, Offer, PORTS, Pace, TrialCount};
-use super::method::{Limits, LossAt, TrialBed, percentile};
+use super::method::{Limits, LossAt, percentile};
+use super::network::NetworkBench;
 use crate::machine::Probe;
 use crate::result::Series;
 use crate::stats::Estimate;
@@ -36,12 +37,41 @@ pub struct Tests {
     pub flush: bool,
 }
 
+/// What the bridges forward between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// Devices in memory, which the bridge's workers poll.
+    Memory,
+    /// Interfaces of the kernel: TAP for Heddle's bridges, veth for the kernel's. The thread that calls [`run`] must be in a
+    /// network namespace for the run ([`super::wires::enter_namespace`]).
+    Tap,
+}
+
+impl Over {
+    /// Its name on the command line and in documents.
+    pub fn name(self) -> &'static str {
+        match self {
+            Over::Memory => "memory",
+            Over::Tap => "tap",
+        }
+    }
+
+    fn generator(self) -> &'static str {
+        match self {
+            Over::Memory => "in memory, polled by the bridge's workers",
+            Over::Tap => "packet sockets at the kernel's interfaces, one thread",
+        }
+    }
+}
+
 /// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Rfc2544Options {
+    /// What the bridges forward between.
+    pub over: Over,
     /// The bridges to test; ratios are relative to the first.
     pub bridges: Vec<Between>,
-    /// Numbers of workers. `generic` has one, and is tested once.
+    /// Numbers of workers. `generic` has one, and is tested once; over TAP each has one.
     pub workers: Vec<u32>,
     /// Lengths of frames with their check sequences.
     pub sizes: Vec<u32>,
@@ -88,9 +118,9 @@ struct Samples {
 pub fn run(options: &Rfc2544Options, progress: &mut dyn FnMut(Rfc2544Progress)) -> Rfc2544Results {
     let probe = Probe::start();
     let mut not_measured = Vec::new();
-    let mut benches: Vec<BridgeBench> = Vec::new();
-    for config in options.configs() {
-        match BridgeBench::start(config) {
+    let mut benches: Vec<Box<dyn Bench>> = Vec::new();
+    for (number, config) in options.configs().into_iter().enumerate() {
+        match options.start(number, config) {
             Ok(bench) => benches.push(bench),
             Err(error) => {
                 not_measured.push(format!("{} with {} workers: {error}", config.between.name(), config.workers));
@@ -104,7 +134,7 @@ pub fn run(options: &Rfc2544Options, progress: &mut dyn FnMut(Rfc2544Progress)) 
         for &size in &options.sizes {
             for turn in 0..benches.len() {
                 let at = (turn + repetition as usize) % benches.len();
-                let bench = &mut benches[at];
+                let bench = &mut *benches[at];
                 let name = format!("{}, {} workers", bench.between().name(), bench.workers());
                 progress(Rfc2544Progress { done: (done, total), doing: format!("{name}, {size} bytes") });
                 done += 1;
@@ -123,6 +153,14 @@ pub fn run(options: &Rfc2544Options, progress: &mut dyn FnMut(Rfc2544Progress)) 
 }
 
 impl Rfc2544Options {
+    fn start(&self, number: usize, config: BenchConfig) -> io::Result<Box<dyn Bench>> {
+        let longest = self.sizes.iter().copied().max().unwrap_or_default() as usize;
+        Ok(match self.over {
+            Over::Memory => Box::new(BridgeBench::start(config)?),
+            Over::Tap => Box::new(NetworkBench::start(config, number, longest)?),
+        })
+    }
+
     fn configs(&self) -> Vec<BenchConfig> {
         let mut configs = Vec::new();
         for &between in &self.bridges {
@@ -140,7 +178,7 @@ impl Rfc2544Options {
         configs
     }
 
-    fn measure(&self, bench: &mut BridgeBench, size: u32, samples: &mut Samples) -> io::Result<()> {
+    fn measure(&self, bench: &mut dyn Bench, size: u32, samples: &mut Samples) -> io::Result<()> {
         let (limits, bytes) = (&self.limits, size as usize);
         let found = limits.throughput(bench, bytes)?;
         samples.throughput.push(found.rate * PORTS as f64);
@@ -165,7 +203,7 @@ impl Rfc2544Options {
         Ok(())
     }
 
-    fn measure_flush(&self, bench: &mut BridgeBench, bytes: usize, rate: f64, samples: &mut Samples) -> io::Result<()> {
+    fn measure_flush(&self, bench: &mut dyn Bench, bytes: usize, rate: f64, samples: &mut Samples) -> io::Result<()> {
         let frames = ((rate * self.limits.trial_s) as u64).max(1);
         let offer = Offer { all_stamped: true, ..Offer::new(bytes, frames, Pace::At(rate)) };
         let without = bench.trial(&offer)?;
@@ -191,7 +229,7 @@ impl Rfc2544Options {
                 Some(Work::Drain) => json!("drain"),
                 Some(Work::Frames(frames)) => json!(frames),
             },
-            "frame_bytes": self.sizes, "generator": "in memory, polled by the bridge's workers",
+            "frame_bytes": self.sizes, "over": self.over.name(), "generator": self.over.generator(),
         });
         match all {
             Value::Object(map) => map,
@@ -202,7 +240,7 @@ impl Rfc2544Options {
 
 fn rows(
     options: &Rfc2544Options,
-    benches: &[BridgeBench],
+    benches: &[Box<dyn Bench>],
     samples: &BTreeMap<(usize, u32), Samples>,
 ) -> Vec<Rfc2544Row> {
     let mut rows = Vec::new();
@@ -211,7 +249,7 @@ fn rows(
         for &size in &options.sizes {
             let of = |at: usize| samples.get(&(at, size));
             let Some(ours) = of(at) else { continue };
-            let Some(row) = row(options, bench, size, ours) else { continue };
+            let Some(row) = row(options, &**bench, size, ours) else { continue };
             let ratio_to = |other: Option<usize>| {
                 let other = of(other.filter(|other| *other != at)?)?;
                 ratio(&ours.throughput, &other.throughput)
@@ -222,7 +260,7 @@ fn rows(
     rows
 }
 
-fn row(options: &Rfc2544Options, bench: &BridgeBench, size: u32, samples: &Samples) -> Option<Rfc2544Row> {
+fn row(options: &Rfc2544Options, bench: &dyn Bench, size: u32, samples: &Samples) -> Option<Rfc2544Row> {
     let throughput_fps = Series::of(samples.throughput.clone())?;
     let line = options.limits.line_rate(size as usize).map(|rate| rate * PORTS as f64);
     let total = |at: &LossAt| LossPoint { offered_fps: at.rate * PORTS as f64, loss_percent: at.loss * 100.0 };
@@ -264,6 +302,7 @@ mod tests {
 
     fn options() -> Rfc2544Options {
         Rfc2544Options {
+            over: Over::Memory,
             bridges: [BridgeExclusion::Generic, BridgeExclusion::Rcu].map(Between::Bridge).to_vec(),
             workers: vec![1, 2],
             sizes: vec![64],
