@@ -5,6 +5,10 @@
 //! ordinary frame, against 600 ns for the read) and the large buffer is kept, so that queued frames hold little more
 //! memory than they need: at most 72 KiB for 16 KiB. Without segmentation the spare buffer is as large as the longest
 //! frame, and nothing is copied.
+//!
+//! The offload header is in the headroom of the frame's buffer, so that header and frame are one piece of memory: the kernel
+//! takes 100 ns less for `read` and `write` of one piece than for `readv` and `writev` of two, a tenth of a small frame's time.
+//! Only a frame that others hold is written in two pieces, because its buffer cannot be written.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -15,7 +19,7 @@ use std::time::{Duration, Instant};
 use dev::segment::{NoBuffer, Splitter};
 use dev::{Capabilities, Framing, NotTransmitted, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake};
 use observe::{Counters, DropReason};
-use pktbuf::{Checksum, Meta, PktBuf, SharedBuf};
+use pktbuf::{Checksum, HEADROOM, Meta, PktBuf, SharedBuf};
 
 use crate::{sys, vnet};
 
@@ -128,16 +132,14 @@ impl TapRx {
                 // The frame waits in the kernel until there is memory.
                 None => PktBuf::alloc(self.longest)?,
             };
-            let mut header = [0; vnet::LEN];
-            let room = buffer.append(self.longest);
-            match sys::read_frame(self.fd.as_fd(), &mut header[..self.header_len], room) {
+            buffer.reset(HEADROOM - self.header_len);
+            match sys::read_frame(self.fd.as_fd(), buffer.append(self.header_len + self.longest)) {
                 Ok(len) => {
-                    if let Some(frame) = self.accept(buffer, &header, len) {
+                    if let Some(frame) = self.accept(buffer, len) {
                         return Some(frame);
                     }
                 }
                 Err(error) => {
-                    buffer.truncate(0);
                     self.spare = Some(buffer);
                     if error.kind() != io::ErrorKind::Interrupted {
                         self.note(&error);
@@ -148,18 +150,20 @@ impl TapRx {
         }
     }
 
-    /// Checks that the bytes read are a valid frame; `None` if not.
-    fn accept(&mut self, mut buffer: PktBuf, header: &[u8; vnet::LEN], len: usize) -> Option<PktBuf> {
-        let received = match vnet::decode(header) {
+    /// Checks that the `len` bytes read, header and frame, are a valid frame; `None` if not.
+    fn accept(&mut self, mut buffer: PktBuf, len: usize) -> Option<PktBuf> {
+        let mut header = [0; vnet::LEN];
+        header[..self.header_len].copy_from_slice(&buffer[..self.header_len]);
+        let received = match vnet::decode(&header) {
             Some(received) if len >= self.header_len + self.framing.least() => received,
             _ => {
-                buffer.truncate(0);
                 self.spare = Some(buffer);
                 self.link.counters.count_drop(DropReason::DeviceError);
                 return None;
             }
         };
-        buffer.truncate(len - self.header_len);
+        buffer.truncate(len);
+        buffer.pull_front(self.header_len);
         let mut frame = self.unload(buffer)?;
         let meta = frame.meta_mut();
         meta.queue = self.index;
@@ -301,14 +305,14 @@ impl TapTx {
         fits
     }
 
-    /// Writes a frame behind its header; false if the kernel has no room for it now.
-    fn write(&mut self, header: &[u8; vnet::LEN], frame: &[u8]) -> bool {
-        match sys::write_frame(self.fd(), &header[..self.header_len], frame) {
+    /// Notes the outcome of a write; false if the kernel has no room for the frame now.
+    fn written(&mut self, outcome: &io::Result<usize>) -> bool {
+        match outcome {
             Ok(_) => {
                 self.blocked = false;
                 true
             }
-            Err(error) => !self.refused(&error),
+            Err(error) => !self.refused(error),
         }
     }
 
@@ -349,7 +353,16 @@ impl TxQueue for TapTx {
             self.link.counters.count_drop(DropReason::SegmentationFailed);
             return Ok(());
         };
-        if self.write(&header, &frame) { Ok(()) } else { Err(frame) }
+        let header = &header[..self.header_len];
+        let outcome = if frame.headroom() >= header.len() {
+            frame.push_front(header.len()).copy_from_slice(header);
+            let outcome = sys::write_frame(self.fd(), &frame);
+            frame.pull_front(header.len());
+            outcome
+        } else {
+            sys::write_pieces(self.fd(), header, &frame)
+        };
+        if self.written(&outcome) { Ok(()) } else { Err(frame) }
     }
 
     /// The kernel reads the bytes from the buffer that the holders share, unless they have to be changed first.
@@ -357,11 +370,11 @@ impl TxQueue for TapTx {
         let Some(header) = vnet::describe(self.framing, &frame, frame.meta(), self.leaves_work()) else {
             return dev::transmit_own(self, frame);
         };
-        if !self.admits(&frame, frame.meta()) || self.write(&header, &frame) {
-            Ok(())
-        } else {
-            Err(NotTransmitted::NoRoom(frame))
+        if !self.admits(&frame, frame.meta()) {
+            return Ok(());
         }
+        let outcome = sys::write_pieces(self.fd(), &header[..self.header_len], &frame);
+        if self.written(&outcome) { Ok(()) } else { Err(NotTransmitted::NoRoom(frame)) }
     }
 
     /// Every frame has been written already.

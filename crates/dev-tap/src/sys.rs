@@ -194,18 +194,20 @@ pub fn ask_rtnetlink(request: &[u8]) -> io::Result<Vec<u8>> {
     Ok(answer)
 }
 
-/// Reads one frame: its header into `header`, the rest into `frame`. Returns the number of bytes, both together.
-pub fn read_frame(fd: BorrowedFd<'_>, header: &mut [u8], frame: &mut [u8]) -> io::Result<usize> {
-    let parts = [
-        libc::iovec { iov_base: header.as_mut_ptr().cast(), iov_len: header.len() },
-        libc::iovec { iov_base: frame.as_mut_ptr().cast(), iov_len: frame.len() },
-    ];
-    // SAFETY: both parts point to exclusively borrowed memory of the stated length.
-    check_len(unsafe { libc::readv(fd.as_raw_fd(), parts.as_ptr(), 2) })
+/// Reads one frame behind its header. Returns the number of bytes, both together.
+pub fn read_frame(fd: BorrowedFd<'_>, to: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: writes at most `to.len()` bytes into exclusively borrowed memory.
+    check_len(unsafe { libc::read(fd.as_raw_fd(), to.as_mut_ptr().cast(), to.len()) })
 }
 
 /// Writes one frame with its header before it.
-pub fn write_frame(fd: BorrowedFd<'_>, header: &[u8], frame: &[u8]) -> io::Result<usize> {
+pub fn write_frame(fd: BorrowedFd<'_>, from: &[u8]) -> io::Result<usize> {
+    // SAFETY: reads `from.len()` bytes of borrowed memory.
+    check_len(unsafe { libc::write(fd.as_raw_fd(), from.as_ptr().cast(), from.len()) })
+}
+
+/// Writes one frame whose header lies elsewhere.
+pub fn write_pieces(fd: BorrowedFd<'_>, header: &[u8], frame: &[u8]) -> io::Result<usize> {
     let parts = [
         libc::iovec { iov_base: header.as_ptr().cast_mut().cast(), iov_len: header.len() },
         libc::iovec { iov_base: frame.as_ptr().cast_mut().cast(), iov_len: frame.len() },
