@@ -290,7 +290,7 @@ impl Way {
         let (own, plan, length) = (self.number, self.plan, self.length);
         let mut time = None;
         for taken in 0..BATCH {
-            let Some(arrival) = self.port.receive(|bytes, whole| Arrival::of(bytes, whole)) else { return taken };
+            let Some(arrival) = self.port.receive(Arrival::of) else { return taken };
             let arrival = match arrival {
                 Some(arrival) if arrival.way as usize == 1 - own && arrival.length == length => arrival,
                 // A frame of an earlier trial was lost in that one, and may have another length.
