@@ -40,7 +40,7 @@ pub struct Args {
     bridge: Vec<Contender>,
     /// Numbers of worker threads [default: 1 and one for each processor]. `generic` always has one, and so has each bridge over
     /// TAP
-    #[arg(long, value_delimiter = ',', value_name = "N,..", value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(long, value_delimiter = ',', value_name = "N,..", value_parser = clap::value_parser!(u32).range(1..=256))]
     workers: Vec<u32>,
     /// Frame sizes in bytes, with the check sequence [default: 64,128,256,512,1024,1280,1518, those of the RFC; over TAP
     /// 64,1518]
