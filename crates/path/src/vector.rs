@@ -77,6 +77,13 @@ pub struct Vector {
 
 const _: () = assert!(VECTOR_LEN <= u64::BITS as usize);
 
+/// False: the device has computed the hashes of their flows, and they differ. Most neighbours in a vector of requests do.
+#[inline(always)]
+fn may_be_one_flow(a: &PktBuf, b: &PktBuf) -> bool {
+    let (a, b) = (a.meta().flow_hash, b.meta().flow_hash);
+    a == b || a.is_none() || b.is_none()
+}
+
 impl Vector {
     /// No frames, and memory for as many as there may be.
     pub fn new() -> Vector {
@@ -111,18 +118,24 @@ impl Vector {
     #[inline]
     fn find(&mut self, framing: Framing, runs: bool) {
         self.headers.clear();
-        self.headers.extend(self.frames.iter().map(|frame| Headers::of(framing, frame)));
+        let frames = self.frames.iter();
+        if framing == Framing::Ethernet {
+            self.headers.extend(frames.map(|frame| Headers::of_frame(frame)));
+        } else {
+            self.headers.extend(frames.map(|frame| Headers::of(framing, frame)));
+        }
         self.followed = if runs { self.runs() } else { 0 };
     }
 
     /// A bit for each frame that is followed by data of the same connection.
     #[inline]
     fn runs(&self) -> u64 {
-        let mut frames = self.frames.iter().zip(&self.headers).map(|(frame, headers)| (*headers, &**frame));
-        let Some(mut last) = frames.next() else { return 0 };
-        frames.enumerate().fold(0, |runs, (at, next)| {
-            let (headers, frame) = std::mem::replace(&mut last, next);
-            runs | u64::from(headers.continues(frame, next)) << at
+        let (frames, headers) = (self.frames.windows(2), self.headers.windows(2));
+        frames.zip(headers).enumerate().fold(0, |runs, (at, (frames, headers))| match (frames, headers) {
+            ([frame, next], [of_frame, of_next]) if may_be_one_flow(frame, next) => {
+                runs | u64::from(of_frame.continues(frame, (*of_next, next))) << at
+            }
+            _ => runs,
         })
     }
 

@@ -220,8 +220,8 @@ impl PktBuf {
 
     /// A buffer with a copy of `bytes`; `None` as for [`alloc`](Self::alloc).
     pub fn from_slice(bytes: &[u8]) -> Option<PktBuf> {
-        let mut buf = PktBuf::alloc(bytes.len())?;
-        buf.append(bytes.len()).copy_from_slice(bytes);
+        let mut buf = PktBuf::alloc_around(None, 0, bytes.len())?;
+        buf.copy_from_slice(bytes);
         Some(buf)
     }
 

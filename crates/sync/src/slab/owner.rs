@@ -72,7 +72,10 @@ impl<T, P: Platform> Owner<T, P> {
     /// follows is cheap.
     #[inline(always)]
     pub fn get_by_key(&mut self, key: Key) -> Option<&mut T> {
-        let entry = self.located(key.slot)?;
+        let entry = match self.latest(key.slot) {
+            Some(latest) => latest,
+            None => self.located(key.slot)?,
+        };
         // SAFETY: as in `get_mut`.
         (entry.generation() == key.generation)
             .then(|| entry.value.with_mut(|value| unsafe { (*value).assume_init_mut() }))

@@ -37,7 +37,8 @@ impl<T> Fifo<T> {
     #[inline(always)]
     pub(crate) fn push(&mut self, item: T) -> bool {
         if self.first.is_none() {
-            self.first = Some(item);
+            // Nothing is replaced, and dropping that would be a call.
+            core::mem::forget(self.first.replace(item));
             return false;
         }
         match &mut self.rest {
