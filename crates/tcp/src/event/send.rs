@@ -73,9 +73,16 @@ impl TcpEvent for SendChunk<'_> {
         let mut accepted = 0;
         let sent = pcb.transmit(out, |sw, rq, ho, out| {
             may_send(sw)?;
-            if let Some(whole) = chunk.take_if(|chunk| fits_whole(sw, rq, chunk, out)) {
+            if let Some(Chunk::Pooled(piece)) = chunk
+                && fits_whole(sw, rq, piece.len(), out)
+                && let Some(Chunk::Pooled(piece)) = chunk.take()
+            {
+                accepted = piece.len() as u32;
+                return Ok(send_whole(sw, rq, ho, (Chunk::Pooled(piece), Push::Asked), out, now));
+            }
+            if let Some(whole) = chunk.take_if(|chunk| fits_whole(sw, rq, chunk.len(), out)) {
                 accepted = whole.len() as u32;
-                return Ok(send_whole(sw, rq, ho, (whole, Push::Asked), out, now));
+                return Ok(send_unpooled(sw, rq, ho, (whole, Push::Asked), out, now));
             }
             let mut chunks = Chunks::from_iter(chunk.take());
             let (appended, advertised) = append(sw, rq, ho, (&mut chunks, Push::Asked), out, now);
@@ -116,12 +123,19 @@ fn send<A: PcbAccess>(
     let mut accepted = 0;
     let sent = pcb.transmit(out, |sw, rq, ho, out| {
         may_send(sw)?;
+        if let [Chunk::Pooled(piece)] = &chunks[..]
+            && fits_whole(sw, rq, piece.len(), out)
+            && let Some(Chunk::Pooled(piece)) = chunks.pop()
+        {
+            accepted = piece.len() as u32;
+            return Ok(send_whole(sw, rq, ho, (Chunk::Pooled(piece), push), out, now));
+        }
         if let [chunk] = &chunks[..]
-            && fits_whole(sw, rq, chunk, out)
+            && fits_whole(sw, rq, chunk.len(), out)
             && let Some(whole) = chunks.pop()
         {
             accepted = whole.len() as u32;
-            return Ok(send_whole(sw, rq, ho, (whole, push), out, now));
+            return Ok(send_unpooled(sw, rq, ho, (whole, push), out, now));
         }
         let (appended, advertised) = append(sw, rq, ho, (&mut *chunks, push), out, now);
         accepted = appended as u32;
@@ -130,10 +144,24 @@ fn send<A: PcbAccess>(
     finish(sent, pcb, out, now).map(|()| accepted)
 }
 
-/// Whether there is room for all of the chunk, without a question that only a nearly full buffer needs.
+/// Whether there is room for all of a chunk of `len` bytes, without a question that only a nearly full buffer needs.
 #[inline(always)]
-fn fits_whole(sw: &SendWindow, rq: &RetransmitQueue, chunk: &Chunk, out: &Outbox<'_>) -> bool {
-    !out.scarcity.is_severe() && sw.fits_easily(rq, chunk.len(), out.config)
+fn fits_whole(sw: &SendWindow, rq: &RetransmitQueue, len: usize, out: &Outbox<'_>) -> bool {
+    !out.scarcity.is_severe() && sw.fits_easily(rq, len, out.config)
+}
+
+/// [`send_whole`] for the chunks of other kinds than a pooled buffer, with which nearly every call comes: where the kind is
+/// known, nothing asks for it again.
+#[inline(never)]
+fn send_unpooled(
+    sw: &mut SendWindow,
+    rq: &mut RetransmitQueue,
+    ho: &mut HeaderOut,
+    (chunk, push): (Chunk, Push),
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> Advertised {
+    send_whole(sw, rq, ho, (chunk, push), out, now)
 }
 
 /// Queues a chunk that fits, and sends what may be sent.

@@ -9,7 +9,7 @@ use wire::checksum::Sum;
 
 use super::fifo::{Appended, Fifo};
 use super::send_log::SendLog;
-use crate::scarcity::of_chunk;
+use crate::scarcity::{of_buffer, of_chunk};
 
 /// Writes of up to this many bytes are copied into the tail of the queue if that is pooled and has room.
 const COALESCE: usize = 4096;
@@ -86,14 +86,12 @@ impl RetransmitQueue {
     #[inline(always)]
     pub(crate) fn acknowledge(&mut self, bytes: u32) -> i64 {
         if bytes == self.len
-            && !self.chunks.is_spilled()
-            && let Some(chunk) = self.chunks.front_mut()
+            && let Some(Chunk::Pooled(_)) = self.chunks.front()
+            && let Some(Chunk::Pooled(buffer)) = self.chunks.pop_single()
         {
-            // All of it, in one chunk.
-            let given_back = of_chunk(chunk).into();
-            self.chunks.drop_first();
+            // All of it, in one buffer.
             (self.len, self.unsent) = (0, Cursor::default());
-            return given_back;
+            return of_buffer(&buffer).into();
         }
         self.acknowledge_pieces(bytes)
     }
@@ -162,8 +160,8 @@ impl RetransmitQueue {
     pub(crate) fn copy_first(&mut self, dst: &mut [u8]) -> Sum {
         debug_assert_eq!((self.unsent, self.len as usize), (Cursor::default(), dst.len()));
         self.unsent.byte = dst.len() as u32;
-        match self.chunks.front_mut() {
-            Some(chunk) if chunk.len() == dst.len() => copy_and_sum(dst, chunk.as_slice()),
+        match self.chunks.front() {
+            Some(Chunk::Pooled(buffer)) if buffer.len() == dst.len() => copy_and_sum(dst, buffer),
             _ => self.copy_pieces(Cursor::default(), dst, true).0,
         }
     }
