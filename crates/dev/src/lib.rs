@@ -206,7 +206,8 @@ pub trait TxQueue: Send {
     }
 
     /// [`transmit`](TxQueue::transmit), then [`take_dirty`](TxQueue::take_dirty) into `dirty`; returns the
-    /// [`credit`](TxQueue::credit) that is left. One call of a trait object where it would be three.
+    /// [`credit`](TxQueue::credit) that is left. One call of a trait object where it would be three. A receiver that was
+    /// seen awake after its frame was there may be left out of `dirty`: it looks for frames before it sleeps.
     ///
     /// # Errors
     /// As [`transmit`](TxQueue::transmit).

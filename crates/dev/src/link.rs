@@ -149,6 +149,22 @@ impl<P: Platform> LinkTx<P> {
         }
     }
 
+    /// [`LinkTx::push`], and then [`LinkTx::take_dirty`], but the receiver of this frame is in `dirty` only if it may sleep:
+    /// otherwise it looks for frames before it does, and is not to be notified.
+    #[inline(always)]
+    pub fn push_and_look(&mut self, queue: usize, frame: PktBuf, dirty: &mut BitSet) -> Result<(), PktBuf> {
+        self.rings[queue].push(frame).map_err(|full| full.0)?;
+        self.room.set(self.room.get().saturating_sub(1));
+        P::light_fence();
+        if self.doorbells[queue].sleeping.load(Ordering::Relaxed) {
+            dirty.insert(queue);
+        }
+        if !self.dirty.is_empty() {
+            self.take_dirty(dirty);
+        }
+        Ok(())
+    }
+
     /// Free places in the ring to `queue`, counted exactly if fewer than `wanted` seemed free.
     #[inline]
     pub fn room_for(&mut self, queue: usize, wanted: usize) -> usize {

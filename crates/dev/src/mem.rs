@@ -322,27 +322,36 @@ fn mark(frame: &mut PktBuf, hash: Option<u32>, queue: usize) {
     meta.queue = queue as u16;
 }
 
+impl<P: Platform> MemTx<P> {
+    /// The queue that receives the frame, which is marked for it. `None`: the frame is dropped, and that is counted.
+    #[inline(always)]
+    fn receiver_of(&self, frame: &mut PktBuf) -> Option<usize> {
+        if let Err(reason) = self.limits.admit(frame) {
+            self.counters.count_drop(reason);
+            return None;
+        }
+        let hash = self.rss.hash(frame);
+        let queue = self.rss.queue(hash);
+        if !self.link.is_open(queue) {
+            self.counters.count_drop(DropReason::InterfaceDown);
+            return None;
+        }
+        mark(frame, hash, queue);
+        Some(queue)
+    }
+}
+
 impl<P: Platform> TxQueue for MemTx<P> {
     /// Free places in the fullest of the rings to the receive queues.
     fn credit(&self) -> usize {
         self.link.credit()
     }
 
-    // In `transmit_one` as well.
-    #[inline(always)]
     fn transmit(&mut self, mut frame: PktBuf) -> Result<(), PktBuf> {
-        if let Err(reason) = self.limits.admit(&mut frame) {
-            self.counters.count_drop(reason);
-            return Ok(());
+        match self.receiver_of(&mut frame) {
+            Some(queue) => self.link.push(queue, frame),
+            None => Ok(()),
         }
-        let hash = self.rss.hash(&frame);
-        let queue = self.rss.queue(hash);
-        if !self.link.is_open(queue) {
-            self.counters.count_drop(DropReason::InterfaceDown);
-            return Ok(());
-        }
-        mark(&mut frame, hash, queue);
-        self.link.push(queue, frame)
     }
 
     /// With one queue its ring is looked at once, and the receiver sees all frames at once.
@@ -391,6 +400,14 @@ impl<P: Platform> TxQueue for MemTx<P> {
     #[inline]
     fn take_dirty(&mut self, dirty: &mut BitSet) {
         self.link.take_dirty(dirty);
+    }
+
+    #[inline]
+    fn transmit_one(&mut self, mut frame: PktBuf, dirty: &mut BitSet) -> Result<usize, PktBuf> {
+        if let Some(queue) = self.receiver_of(&mut frame) {
+            self.link.push_and_look(queue, frame, dirty)?;
+        }
+        Ok(self.credit())
     }
 }
 

@@ -33,6 +33,18 @@ impl Dirty {
         &mut self.receivers
     }
 
+    /// The same set, for a queue that is marked later if it must be.
+    #[inline]
+    pub(crate) fn receivers(&mut self) -> &mut BitSet {
+        &mut self.receivers
+    }
+
+    /// Whether receivers are recorded, of whichever queue.
+    #[inline]
+    pub(crate) fn has_receivers(&self) -> bool {
+        !self.receivers.is_empty()
+    }
+
     /// Whether no queue is in it.
     #[inline]
     pub fn is_empty(&self) -> bool {

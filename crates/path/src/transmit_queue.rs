@@ -247,8 +247,14 @@ impl<P: Platform, W> TransmitQueue<P, W> {
             return self.leave(dirty, |mail| mail.put(frame, counters));
         };
         self.deliver_mail(&mut state);
-        let credit = state.transmit(frame, counters, dirty.receivers_of(self.number));
+        let credit = state.transmit(frame, counters, dirty.receivers());
         self.credit.store(credit, Ordering::Relaxed);
+        // Usually all receivers are awake, nobody waits, and so nothing is to be notified.
+        if self.notifier.is_none() || dirty.has_receivers() || credit == 0 || self.has_blocked() || self.has_mail() {
+            dirty.mark(self.number);
+        } else {
+            sync::walk::note(file!(), "its receiver is awake: there is nobody to notify");
+        }
     }
 
     /// Mail that a claim left behind when it ended goes ahead of what is sent now: a frame of the same flow may be in it.

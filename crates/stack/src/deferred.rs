@@ -184,6 +184,13 @@ impl<P: Platform> DeferredEffects<P> {
         &mut self.dirty
     }
 
+    /// [`DeferredEffects::dirty`], for frames after which usually nothing is to be notified: [`DeferredEffects::flush`] looks
+    /// whether there is anything in the record.
+    #[inline(always)]
+    pub(crate) fn emission(&mut self) -> &mut Dirty {
+        &mut self.dirty
+    }
+
     /// Work for a receive thread is due at `nanos` (`u64::MAX`: none); see [`crate::alarm`].
     #[inline]
     pub fn due(&mut self, nanos: u64) {
@@ -230,11 +237,15 @@ impl<P: Platform> DeferredEffects<P> {
     }
 
     /// Performs the effects other than announcements. The caller holds no guard.
-    #[inline]
+    #[inline(always)]
     pub fn flush(&mut self, links: &Links<P>) {
-        if !self.used {
-            return;
+        if self.used || !self.dirty.is_empty() {
+            self.flush_some(links);
         }
+    }
+
+    #[inline(never)]
+    fn flush_some(&mut self, links: &Links<P>) {
         // A call that has sent something rarely leaves more.
         if !self.varied && self.dirty.only().is_some() {
             sync::walk::note(file!(), "notifies the device");

@@ -225,7 +225,7 @@ impl<P: Platform> Egress<P> {
         // By reference: a copy of fourteen bytes would be written in other pieces than it is read back in.
         let Some(link) = &route.link else { return };
         let port = usize::from(route.port);
-        let mut emitter = Emitter::new(self.links.ports(), counters, deferred.dirty());
+        let mut emitter = Emitter::new(self.links.ports(), counters, deferred.emission());
         // Most events send one segment, and loops cost more than that.
         if segments.len() == 1
             && let Some(mut segment) = segments.pop()

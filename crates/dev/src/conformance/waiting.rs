@@ -151,18 +151,23 @@ pub(super) fn notify(mut from: End, mut to: End, found: &mut Findings) {
     }
     for round in 0..ROUNDS {
         let sent = frame(&from, &to.capabilities, FLOW, round);
-        let tx = &mut from.queues[0].tx;
-        let taken = tx.transmit(sent).is_ok();
-        let by = match &notifier {
-            Some(notifier) if round % 2 == 1 => {
-                let mut dirty = BitSet::new();
+        let (tx, mut dirty) = (&mut from.queues[0].tx, BitSet::new());
+        let (taken, by) = match &notifier {
+            Some(notifier) if round % 3 == 1 => {
+                let taken = tx.transmit(sent).is_ok();
                 tx.take_dirty(&mut dirty);
                 notifier.notify(&dirty);
-                "the notifier"
+                (taken, "the notifier")
+            }
+            Some(notifier) if round % 3 == 2 => {
+                let taken = tx.transmit_one(sent, &mut dirty).is_ok();
+                notifier.notify(&dirty);
+                (taken, "the notifier, if it slept,")
             }
             _ => {
+                let taken = tx.transmit(sent).is_ok();
                 tx.flush();
-                "flush"
+                (taken, "flush")
             }
         };
         let heard = reports.recv_timeout(found.patience);

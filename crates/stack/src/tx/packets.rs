@@ -92,7 +92,7 @@ impl<P: Platform> Egress<P> {
         {
             ip::output::header(&mut buf, src, dst, wire::protocol::UDP, tos, ttl);
             link.prepend(&mut buf);
-            return self.links.ports()[port].queue(hash).transmit_one(buf, counters, deferred.dirty());
+            return self.links.ports()[port].queue(hash).transmit_one(buf, counters, deferred.emission());
         }
         // A group is on every link: it is its own next hop.
         let chosen = chosen.map(|interface| (usize::from(interface), dst));
