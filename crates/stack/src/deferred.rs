@@ -71,7 +71,17 @@ impl<P: Platform> DeferredEffects<P> {
     /// A connection has a readiness edge. True: it has a handler, which is to be called.
     #[inline(always)]
     pub(crate) fn wake(&mut self, socket: &Arc<TcpSocket<P>>, bits: Readiness, writers: Writers) -> bool {
-        !bits.is_empty() && !self.noted(&socket.ready, bits, writers) && self.wake_other(socket, bits)
+        !bits.is_empty() && self.wake_for(socket, bits, writers)
+    }
+
+    #[inline(never)]
+    fn wake_for(&mut self, socket: &Arc<TcpSocket<P>>, bits: Readiness, writers: Writers) -> bool {
+        if socket.ready.is_handled() {
+            // Nobody waits besides.
+            socket.ready.rise_handled(bits, writers);
+            return true;
+        }
+        !self.noted(&socket.ready, bits, writers) && self.wake_other(socket, bits)
     }
 
     #[inline(never)]

@@ -212,14 +212,17 @@ impl<P: Platform> ReadyState<P> {
         sync::prefetch(&self.word);
     }
 
+    /// As [`ReadyState::rise`], where a handler is called instead of waiters.
+    #[inline]
+    pub(crate) fn rise_handled(&self, bits: Readiness, writers: Writers) {
+        self.set_as(bits, writers);
+    }
+
     /// Sets `bits` and returns the receiver to notify once no guard is held. Phase *inside*: with [`Writers::One`] no
     /// other thread uses the connection or its cell.
     #[inline]
     pub(crate) fn rise(&self, bits: Readiness, writers: Writers) -> ReadinessWaiter<'_, P> {
-        let seen = match writers {
-            Writers::One => self.set_plainly(bits),
-            Writers::Many => self.set(bits),
-        };
+        let seen = self.set_as(bits, writers);
         if seen & (POLLED | WAITING | HANDLED) == 0 {
             return ReadinessWaiter::None;
         }
@@ -228,6 +231,15 @@ impl<P: Platform> ReadyState<P> {
                 ReadinessWaiter::Member(&place.set, place.number)
             }
             _ => ReadinessWaiter::Other,
+        }
+    }
+
+    /// Sets `bits`; returns the word with its marks.
+    #[inline]
+    fn set_as(&self, bits: Readiness, writers: Writers) -> u32 {
+        match writers {
+            Writers::One => self.set_plainly(bits),
+            Writers::Many => self.set(bits),
         }
     }
 
