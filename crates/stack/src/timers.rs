@@ -107,7 +107,7 @@ impl Wheel {
     }
 
     /// Wakes the connection in `slot` no later than one tick after `deadline`; `timer` is that connection's. Returns
-    /// when the new entry is due, in nanoseconds; `u64::MAX` if an earlier entry is kept.
+    /// when the new entry is due, in nanoseconds; `u64::MAX` if the wheel has to be advanced no later for another entry.
     pub fn arm(&mut self, timer: &mut TimerPlace, slot: u32, deadline: Time) -> u64 {
         // Rounded up: a wake before the deadline would find nothing due.
         let ticks = deadline.as_nanos().saturating_add((1 << TICK_SHIFT) - 1) >> TICK_SHIFT;
@@ -118,8 +118,12 @@ impl Wheel {
             None => *timer = TimerPlace(self.allocate(slot)),
         }
         self.place(timer.0, ticks);
-        self.earliest = self.earliest.min(ticks << TICK_SHIFT);
-        ticks << TICK_SHIFT
+        let due = ticks << TICK_SHIFT;
+        if due >= self.earliest {
+            return u64::MAX;
+        }
+        self.earliest = due;
+        due
     }
 
     /// Whether the connection in `slot` has an entry.
@@ -403,8 +407,22 @@ mod tests {
         wheel.wheel.cancel(stale, 1);
         assert_eq!(wheel.len(), 1);
         let mut timer = stale;
-        assert_ne!(wheel.wheel.arm(&mut timer, 1, at(10)), u64::MAX);
+        wheel.wheel.arm(&mut timer, 1, at(10));
         assert_eq!(wheel.len(), 2);
+    }
+
+    /// Many connections that are opened at one time have one deadline: a sleeping thread is told of the first only.
+    #[test]
+    fn only_an_entry_that_is_due_before_all_others_is_announced() {
+        let mut wheel = Wheel::new(at(0));
+        let mut timers = [TimerPlace::UNARMED; 4];
+        let mut arm = |slot: usize, ms| wheel.arm(&mut timers[slot], slot as u32, at(ms));
+        assert_ne!(arm(0, 100), u64::MAX);
+        assert_eq!(arm(1, 100), u64::MAX);
+        assert_eq!(arm(2, 200), u64::MAX);
+        assert!((at(40).as_nanos()..at(42).as_nanos()).contains(&arm(3, 40)));
+        assert!((at(20).as_nanos()..at(22).as_nanos()).contains(&arm(2, 20)), "the entry moves");
+        assert_eq!(wheel.cached_deadline(), wheel.next_deadline().map_or(u64::MAX, Time::as_nanos));
     }
 
     #[test]
