@@ -199,6 +199,7 @@ impl PcbMut<'_> {
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
     //# When a connection is closed actively, it MUST linger in the TIME-WAIT state for a time 2xMSL (Maximum Segment
     //# Lifetime) (MUST-13).
+    #[inline(never)]
     fn enter_time_wait(&mut self, out: &mut Outbox<'_>, now: Time) {
         out.count(Counter::TimeWaitEntered, 1);
         let crowded = out.scarcity.no_more_time_waits();
@@ -213,6 +214,8 @@ impl PcbMut<'_> {
         self.wait(out);
     }
 
+    // As above: without a frame for these two a change of state costs a quarter less.
+    #[inline(never)]
     fn enter_closed(&mut self, out: &mut Outbox<'_>) {
         self.header_in.state_deadline = Time::MAX;
         self.header_in.settings = None;
