@@ -18,6 +18,7 @@ use tcp::{
     ConnectionOptions, HalfOpen, Isn, ListenParams, Outbox, PathUpdate, Pcb, Progress, Readiness, Segment, TableChange,
     syn_cookie,
 };
+use wire::FourTuple;
 
 use crate::deferred::DeferredEffects;
 use crate::flow::Flow;
@@ -111,12 +112,13 @@ impl<P: Platform> Handshakes<P> {
         entries.map(|(half_open, kept, hash)| MovingHandshake { half_open, kept, hash }).collect()
     }
 
-    /// Inserts half-open connections from other places.
+    /// Inserts half-open connections from other places. The connection table may have the tuple of one.
     pub(crate) fn restore(&mut self, mut moving: Vec<MovingHandshake<P>>, config: &tcp::Config, now: Time) {
         moving.sort_by_key(|moving| moving.half_open.deadline(config, now));
         for MovingHandshake { half_open, kept, hash } in moving {
             self.cache.insert(half_open, kept, hash, config, now);
         }
+        self.cache.conceal_all();
     }
 
     /// Gives back the memory that a peak has left behind.
@@ -150,6 +152,22 @@ impl<P: Platform> Handshakes<P> {
     #[inline]
     pub fn find(&self, flow: &Flow, absent: VacantEntry) -> Option<u32> {
         self.cache.find(&flow.tuple, absent.hash())
+    }
+
+    /// The value that a look-up in the connection table would return for this tuple, which the table does not have, if the
+    /// half-open connection of the tuple can be told by the hash of its flow. `None`: perhaps there is one all the same.
+    #[inline]
+    pub fn recall(&self, tuple: &FourTuple, flow_hash: u32) -> Option<VacantEntry> {
+        self.cache.recall(tuple, flow_hash).map(VacantEntry::from_hash)
+    }
+
+    /// A connection with this flow enters the table, other than by a handshake of these: [`Handshakes::recall`] must not
+    /// name its tuple.
+    #[inline]
+    pub fn conceal(&mut self, flow: &Flow) {
+        if !self.is_empty() {
+            self.cache.conceal(flow.hash);
+        }
     }
 
     /// Gives up the handshakes with this local address.

@@ -185,10 +185,9 @@ impl<P: Platform> Place for Cell<P> {
 
     #[inline(always)]
     fn find(&mut self, tuple: &FourTuple, hash: u32) -> Result<(u32, ()), VacantEntry> {
-        match self.directory.connections.find(tuple, hash) {
-            Ok(slot) => Ok((slot, ())),
-            Err(absent) if self.directory.connections.waits.is_empty() => Err(absent),
-            Err(absent) => self.find_waiting(&Flow { tuple: *tuple, hash }, absent),
+        match self.directory.connections.recall(tuple, hash) {
+            Some(slot) => Ok((slot, ())),
+            None => self.search(tuple, hash),
         }
     }
 
@@ -279,6 +278,7 @@ impl<P: Platform> Place for Cell<P> {
         deferred: &mut DeferredEffects<P>,
     ) -> Result<Opened<Self>, OpenRefused> {
         let flow = request.flow();
+        directory.half_open.conceal(&flow);
         let route = directory.half_open.routes.recall(flow.tuple.remote_addr, request.generation);
         let OpenRequest { params, socket, fast_open, .. } = request;
         let (socket, fast_open) = (socket.clone(), fast_open.take());
@@ -538,6 +538,22 @@ impl<P: Platform> Cell<P> {
         datagrams.into_iter().for_each(|Bound { socket, pcb }| self.datagrams.insert(socket, pcb));
         self.directory.bound_sockets = bound_sockets;
         self.lay_down_all(waiting);
+    }
+
+    /// Look-up of a tuple that the cache of flow hashes does not know. One that has a half-open connection is usually that of the
+    /// acknowledgement which completes its handshake: the table does not have it, and is not asked.
+    #[inline(never)]
+    fn search(&mut self, tuple: &FourTuple, hash: u32) -> Result<(u32, ()), VacantEntry> {
+        if !self.directory.half_open.is_empty()
+            && let Some(absent) = self.directory.half_open.recall(tuple, hash)
+        {
+            return Err(absent);
+        }
+        match self.directory.connections.search(tuple, hash) {
+            Ok(slot) => Ok((slot, ())),
+            Err(absent) if self.directory.connections.waits.is_empty() => Err(absent),
+            Err(absent) => self.find_waiting(&Flow { tuple: *tuple, hash }, absent),
+        }
     }
 
     /// The second half of taking payload.

@@ -101,6 +101,19 @@ impl<P: Platform> OwnedTable<P> {
         index.find(tuple, flow_hash, |slot| owner.locate(slot).is_some_and(|found| found.flow.tuple == *tuple))
     }
 
+    /// The first half of [`OwnedTable::find`]: what the cache of flow hashes knows.
+    #[inline(always)]
+    pub(super) fn recall(&mut self, tuple: &FourTuple, flow_hash: u32) -> Option<u32> {
+        let OwnedTable { owner, index, .. } = self;
+        index.recall(flow_hash, |slot| owner.locate(slot).is_some_and(|found| found.flow.tuple == *tuple))
+    }
+
+    /// The second half.
+    pub(super) fn search(&mut self, tuple: &FourTuple, flow_hash: u32) -> Result<u32, VacantEntry> {
+        let OwnedTable { owner, index, .. } = self;
+        index.search(tuple, flow_hash, |slot| owner.locate(slot).is_some_and(|found| found.flow.tuple == *tuple))
+    }
+
     /// Segments of these flows are about to arrive: asks the processor for what they will touch. In three passes, so that
     /// it waits for none of the lines that lead to the next. Returns the number of connections that these may be.
     pub(super) fn prefetch(&self, flow_hashes: &[u32]) -> usize {

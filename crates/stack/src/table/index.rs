@@ -24,6 +24,12 @@ impl VacantEntry {
         self.0
     }
 
+    /// The value whose hash is this.
+    #[inline]
+    pub(crate) fn from_hash(hash: u32) -> Self {
+        VacantEntry(hash)
+    }
+
     /// That of `tuple`.
     #[inline]
     pub(crate) fn of(secrets: &Secrets, tuple: &FourTuple) -> Self {
@@ -162,7 +168,7 @@ impl Index {
 
     /// The same, from the cache.
     #[inline(always)]
-    fn recall(&self, flow_hash: u32, mut has: impl FnMut(u32) -> bool) -> Option<u32> {
+    pub fn recall(&self, flow_hash: u32, mut has: impl FnMut(u32) -> bool) -> Option<u32> {
         let [latest, before] = self.recent.get(flow_hash);
         latest.filter(|slot| has(*slot)).or_else(|| before.filter(|slot| has(*slot)))
     }
@@ -179,8 +185,9 @@ impl Index {
         self.recent.get(flow_hash).into_iter().flatten()
     }
 
+    /// The same, without the cache.
     #[inline(never)]
-    fn search(
+    pub fn search(
         &mut self,
         tuple: &FourTuple,
         flow_hash: u32,

@@ -3,6 +3,10 @@
 //! All entries with the same number of retries wait equally long. So one list per number of retries, in the order of
 //! sending, is a timer: its head is due first. The caller must have exclusive use.
 //!
+//! The acknowledgement that completes a handshake is the usual segment of an entry. It finds the entry by the device's hash of
+//! its flow ([`SynCache::recall`]), without a keyed hash. Flows that an attacker makes for that hash evict each other from
+//! there only, and are found by the keyed hash.
+//!
 //! What may never happen: an entry in no list; copying the entries when the cache grows.
 
 use core::net::IpAddr;
@@ -21,6 +25,8 @@ const LISTS: usize = 8;
 /// Slots of a chunk, as a power of two. Chunks never move.
 const CHUNK_SHIFT: u32 = 4;
 const CHUNK: usize = 1 << CHUNK_SHIFT;
+/// Pairs of places for the latest entries, at most: 1 KiB, for as many as complete within a round trip or two.
+const RECENT_MOST: usize = 128;
 
 struct SynCacheEntry<B> {
     half_open: HalfOpen,
@@ -53,6 +59,8 @@ pub struct SynCache<B> {
     len: usize,
     /// The first entry of each bucket; their number is a power of two, or 0.
     buckets: Vec<u32>,
+    /// The latest two entries, the later first, by their flow hash. An entry may have gone.
+    recent: Vec<[u32; 2]>,
     lists: [RetryList; LISTS],
     /// Not later than the earliest deadline, in nanoseconds; `u64::MAX` while there is none.
     earliest: u64,
@@ -66,6 +74,7 @@ impl<B> Default for SynCache<B> {
             free: NONE,
             len: 0,
             buckets: Vec::new(),
+            recent: Vec::new(),
             lists: [RetryList { first: NONE, last: NONE }; LISTS],
             earliest: u64::MAX,
         }
@@ -88,13 +97,14 @@ impl<B> SynCache<B> {
     pub fn footprint(&self) -> usize {
         let chunks = self.chunks.capacity() * size_of::<Vec<SynCacheSlot<B>>>()
             + self.chunks.len() * CHUNK * size_of::<SynCacheSlot<B>>();
-        chunks + self.buckets.capacity() * size_of::<u32>()
+        let indices = self.buckets.capacity() * size_of::<u32>() + self.recent.capacity() * size_of::<[u32; 2]>();
+        chunks + indices
     }
 
     /// Gives back the memory of a cache that has become empty.
     pub fn trim(&mut self) {
         if self.is_empty() {
-            (self.chunks, self.buckets) = (Vec::new(), Vec::new());
+            (self.chunks, self.buckets, self.recent) = (Vec::new(), Vec::new(), Vec::new());
             (self.slots, self.free) = (0, NONE);
         }
     }
@@ -123,6 +133,28 @@ impl<B> SynCache<B> {
         None
     }
 
+    /// The hash that the half-open connection with this tuple was inserted with, if that can be told by the hash of its flow
+    /// ([`HalfOpen::flow_hash`]). `None`: perhaps there is one all the same.
+    #[inline]
+    pub fn recall(&self, tuple: &FourTuple, flow_hash: u32) -> Option<u32> {
+        let places = *self.recent.get(self.pair(flow_hash))?;
+        let mut entries = places.into_iter().filter_map(|slot| self.entry(slot));
+        entries.find(|entry| entry.half_open.tuple() == tuple).map(|entry| entry.hash)
+    }
+
+    /// [`SynCache::recall`] finds none that is in the cache now with this flow hash: its tuple may have a connection as well.
+    #[cold]
+    pub fn conceal(&mut self, flow_hash: u32) {
+        let pair = self.pair(flow_hash);
+        self.recent.get_mut(pair).into_iter().for_each(|places| *places = [NONE; 2]);
+    }
+
+    /// The same for all.
+    #[cold]
+    pub fn conceal_all(&mut self) {
+        self.recent.fill([NONE; 2]);
+    }
+
     /// The half-open connection in `slot`, and its value.
     #[inline]
     pub fn get_mut(&mut self, slot: u32) -> Option<(&mut HalfOpen, &mut B)> {
@@ -135,10 +167,11 @@ impl<B> SynCache<B> {
         if self.len == self.buckets.len() {
             self.grow();
         }
-        let bucket = self.bucket(hash);
+        let (bucket, pair) = (self.bucket(hash), self.pair(half_open.flow_hash()));
         let entry = SynCacheEntry { half_open, beside, hash, chain: self.buckets[bucket], next: NONE, prev: NONE };
         let slot = self.take_slot(entry);
         self.buckets[bucket] = slot;
+        self.recent[pair] = [slot, self.recent[pair][0]];
         self.len += 1;
         self.append(slot, config, now);
     }
@@ -207,10 +240,18 @@ impl<B> SynCache<B> {
         hash as usize & self.buckets.len().wrapping_sub(1)
     }
 
+    /// Multiplied, because the low bits have chosen the cell already (Knuth, volume 3, section 6.4).
+    #[inline]
+    fn pair(&self, flow_hash: u32) -> usize {
+        (flow_hash.wrapping_mul(0x9e37_79b9) >> 16) as usize & self.recent.len().wrapping_sub(1)
+    }
+
     fn grow(&mut self) {
         let buckets = (self.buckets.len() * 2).max(CHUNK);
         self.buckets.clear();
         self.buckets.resize(buckets, NONE);
+        self.recent.clear();
+        self.recent.resize(buckets.min(RECENT_MOST), [NONE; 2]);
         for slot in 0..self.slots {
             let Some(hash) = self.entry(slot).map(|entry| entry.hash) else { continue };
             let bucket = self.bucket(hash);

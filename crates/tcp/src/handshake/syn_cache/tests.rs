@@ -60,6 +60,39 @@ fn what_was_put_in_is_found_until_it_is_taken_out() {
     assert!(model.keys().all(|port| cache.find(&tuple(*port), u32::from(port % 8)).is_some()));
 }
 
+/// A half-open connection with the hash of its flow.
+fn hashed(port: u16, flow_hash: u32, config: &Config) -> HalfOpen {
+    let agreed = Negotiation { peer_mss: 1000, shift: None, timestamps: None, sack: false };
+    let isn = Isn { iss: SeqNumber(1), ts_offset: 0, flow_hash: Some(flow_hash) };
+    let params = ListenParams { mss: 1460, options: &ConnectionOptions::default(), defer_accept: 0 };
+    HalfOpen::new(tuple(port), SeqNumber(100), isn, &params, &agreed, (config, Time::ZERO))
+}
+
+/// By the hash of its flow the later of two is found first; a third takes the place of the earlier. What has gone, or is concealed,
+/// is not recalled, and found by its own hash.
+#[test]
+fn the_latest_two_of_a_flow_hash_are_recalled() {
+    let (config, mut cache) = (Config::default(), SynCache::default());
+    assert_eq!(cache.recall(&tuple(1), 7), None);
+    for port in 1..=3 {
+        cache.insert(hashed(port, 7, &config), (), 100 + u32::from(port), &config, Time::ZERO);
+    }
+    let recalled = |cache: &SynCache<()>| [1, 2, 3, 4].map(|port| cache.recall(&tuple(port), 7));
+    assert_eq!(recalled(&cache), [None, Some(102), Some(103), None]);
+    let slot = cache.find(&tuple(3), 103).expect("it was put in");
+    assert!(cache.remove(slot).is_some());
+    assert_eq!(recalled(&cache), [None, Some(102), None, None]);
+    cache.insert(hashed(4, 7, &config), (), 104, &config, Time::ZERO);
+    assert_eq!(recalled(&cache)[3], Some(104));
+    cache.conceal(7);
+    assert_eq!(recalled(&cache), [None; 4]);
+    cache.insert(hashed(5, 7, &config), (), 105, &config, Time::ZERO);
+    assert_eq!(cache.recall(&tuple(5), 7), Some(105));
+    cache.conceal_all();
+    assert_eq!(cache.recall(&tuple(5), 7), None);
+    assert!([(1, 101), (2, 102), (4, 104), (5, 105)].into_iter().all(|(port, hash)| cache.find(&tuple(port), hash).is_some()));
+}
+
 #[test]
 fn memory_of_the_entries_that_left_is_used_again() {
     let (config, mut cache) = (Config::default(), SynCache::default());
