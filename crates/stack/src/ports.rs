@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 
-use sync::{Atomic, Lock, LockClass, LockKind, Ordering, Platform};
+use sync::{Atomic, Lock, LockClass, LockKind, Ordering, PerThread, Platform, Writers};
 
 use crate::secrets::Secrets;
 
@@ -30,6 +30,60 @@ pub enum Transport {
 pub struct PortNumbers<P: Platform> {
     bound: Lock<HashSet<(Transport, IpAddr, u16)>, P>,
     counter: P::AtomicU32,
+    /// Of active opens.
+    recent: PerThread<RecentOffset<P>, P>,
+}
+
+/// Where the search for a port towards one destination begins: that to which the thread opened last. Its next connection often
+/// goes there as well, and needs no keyed hash then.
+struct RecentOffset<P: Platform> {
+    writers: Writers,
+    /// See [`words`]; all are 0 at first, which is no destination.
+    words: [P::AtomicU64; 5],
+    offset: P::AtomicU32,
+}
+
+/// The addresses of a destination as words, and its port with the family's number.
+#[inline]
+fn words(local: IpAddr, remote: SocketAddr) -> [u64; 5] {
+    let port = u64::from(remote.port());
+    match (local, remote.ip()) {
+        (IpAddr::V4(local), IpAddr::V4(remote)) => {
+            [4 << 16 | port, u64::from(local.to_bits()) << 32 | u64::from(remote.to_bits()), 0, 0, 0]
+        }
+        (local, remote) => {
+            let bits = |address: IpAddr| match address {
+                IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
+                IpAddr::V6(address) => address.to_bits(),
+            };
+            let (local, remote) = (bits(local), bits(remote));
+            [6 << 16 | port, local as u64, (local >> 64) as u64, remote as u64, (remote >> 64) as u64]
+        }
+    }
+}
+
+impl<P: Platform> RecentOffset<P> {
+    fn new(writers: Writers) -> Self {
+        let words = std::array::from_fn(|_| P::AtomicU64::new(0));
+        RecentOffset { writers, words, offset: P::AtomicU32::new(0) }
+    }
+
+    /// The offset towards this destination, computed by `compute` unless it is the same as the last time.
+    #[inline]
+    fn towards(&self, words: [u64; 5], compute: impl FnOnce() -> u32) -> u32 {
+        let known = self.words.iter().zip(words).all(|(known, word)| known.load(Ordering::Relaxed) == word);
+        if known { self.offset.load(Ordering::Relaxed) } else { self.note(words, compute()) }
+    }
+
+    #[cold]
+    fn note(&self, words: [u64; 5], offset: u32) -> u32 {
+        // Several threads would mix up theirs.
+        if self.writers == Writers::One {
+            self.words.iter().zip(words).for_each(|(known, word)| known.store(word, Ordering::Relaxed));
+            self.offset.store(offset, Ordering::Relaxed);
+        }
+        offset
+    }
 }
 
 impl<P: Platform> Default for PortNumbers<P> {
@@ -37,6 +91,7 @@ impl<P: Platform> Default for PortNumbers<P> {
         PortNumbers {
             bound: Lock::new(LockKind::Blocking, LockClass::Control, HashSet::new()),
             counter: P::AtomicU32::new(0),
+            recent: PerThread::new(RecentOffset::new),
         }
     }
 }
@@ -45,7 +100,8 @@ impl<P: Platform> PortNumbers<P> {
     /// Candidate local ports for a connection to `remote`, each at most once: the dynamic range in a random rotation,
     /// then the registered one.
     pub fn candidates(&self, secrets: &Secrets, local: IpAddr, remote: SocketAddr) -> impl Iterator<Item = u16> {
-        let offset = secrets.port_offset(local, remote.ip(), remote.port());
+        let compute = || secrets.port_offset(local, remote.ip(), remote.port());
+        let offset = self.recent.here().towards(words(local, remote), compute);
         let start = offset.wrapping_add(self.counter.fetch_add(1, Ordering::Relaxed));
         rotate(*EPHEMERAL.start(), *EPHEMERAL.end(), start).chain(rotate(EXTENDED, *EPHEMERAL.start() - 1, start))
     }
@@ -136,6 +192,33 @@ mod tests {
         let taken = search().nth(48);
         ports.passed_over(48);
         assert_eq!(search().next(), search_after(taken), "one port on, and none of the 48 again");
+    }
+
+    /// What a thread remembers of its last destination serves that one only.
+    #[test]
+    fn every_destination_has_an_offset_of_its_own() {
+        let ports = PortNumbers::<Real>::default();
+        let secrets = Secrets::from_seed(3);
+        let ends = [
+            ("10.0.0.1", "10.0.0.2:80"),
+            ("10.0.0.1", "10.0.0.2:80"),
+            ("10.0.0.1", "10.0.0.2:81"),
+            ("10.0.0.1", "10.0.0.3:81"),
+            ("10.0.0.9", "10.0.0.3:81"),
+            ("fd00::1", "[fd00::2]:81"),
+            ("fd00::1", "[fd00::2]:80"),
+            ("fd00::1", "[fd01::2]:80"),
+            ("fd00::1", "[fd01::3]:80"),
+            ("fd00::9", "[fd01::3]:80"),
+            ("fd09::9", "[fd01::3]:80"),
+            ("::a00:1", "[::a00:2]:80"),
+        ];
+        for (searches, (local, remote)) in (0..).zip(ends) {
+            let (local, remote): (IpAddr, SocketAddr) = (local.parse().unwrap(), remote.parse().unwrap());
+            let start = secrets.port_offset(local, remote.ip(), remote.port()).wrapping_add(searches);
+            let first = rotate(*EPHEMERAL.start(), *EPHEMERAL.end(), start).next();
+            assert_eq!(ports.candidates(&secrets, local, remote).next(), first, "{local} to {remote}");
+        }
     }
 
     fn search_after(port: Option<u16>) -> Option<u16> {
