@@ -23,7 +23,7 @@ pub trait Calls: Place {
         deferred: &mut DeferredEffects<Self::Platform>,
         reply: &mut Reply,
     ) {
-        *reply = match call {
+        let answer = match call {
             Call::Send(event) => match self.send(target.key, event, now, deferred) {
                 Some(Ok(accepted)) => {
                     let (accepted, rest) = (accepted as usize, std::mem::take(&mut event.chunks));
@@ -40,6 +40,11 @@ pub trait Calls: Place {
             Call::Close(event) => self.close(target.key, *event, now, deferred),
             _ => self.other_call(target, call.take(), now, deferred),
         };
+        // Nearly always there was none, and dropping that would be a call that does nothing.
+        if !matches!(reply, Reply::Gone) {
+            *reply = Reply::Gone;
+        }
+        std::mem::forget(std::mem::replace(reply, answer));
     }
 
     /// CLOSE, which every connection is given: without moving the call.

@@ -140,7 +140,9 @@ fn work<P: Platform, E: TcpEvent>(
     if out.memory != 0 {
         shared.control().account().take_memory(account, &mut connection.charge, out.memory, out.config);
     }
-    if let Some(standing) = out.standing {
+    if let Some(standing) = out.standing
+        && standing != connection.charge.standing
+    {
         shared.control().account().count(account, &mut connection.charge, standing, out.config);
     }
     // It owns nothing then, and dropping it would be a call that does nothing.

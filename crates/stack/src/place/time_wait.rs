@@ -256,9 +256,11 @@ impl TimeWaits {
     }
 
     fn enter(&mut self, at: QueuePosition, hash: VacantEntry) {
-        let mut index = std::mem::take(&mut self.index);
-        index.insert_unique(hash.spread(), at as u32, |low| self.hash(position(self.base, *low)).spread());
-        self.index = index;
+        let TimeWaits { chunks, base, locals, secrets, index, .. } = self;
+        index.insert_unique(hash.spread(), at as u32, |low| {
+            let at = (position(*base, *low) - *base) as usize;
+            VacantEntry::of(secrets, &tuple_of(&chunks[at / CHUNK][at % CHUNK], locals)).spread()
+        });
     }
 
     /// The entry at `position` has gone out of the index.
