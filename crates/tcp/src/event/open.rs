@@ -107,21 +107,16 @@ impl Pcb {
         // The floor limits the values that users and peers set; no segment can be larger than the route carries.
         let largest = options.max_segment.unwrap_or(u16::MAX).max(config.min_mss);
         let own_mss = largest.min(route_mss).max(1);
-        let mut send_window = SendWindow::new(isn.iss, own_mss, options, config, now);
-        send_window.ts_offset = isn.ts_offset;
         let announced = mss::announced(own_mss, options);
         let first = first_window(options, config, announced);
-        let receive_window = ReceiveWindow::new(State::Closed, first, options, config, now);
-        let mut header_out = HeaderOut::new(&tuple, announced, &isn, now).with_options(options);
-        // The window field of our SYN, before there is anything to acknowledge.
-        header_out.edge = header_out.nxt + first;
+        // In one expression, so that each part is made where it stays.
         Pcb {
-            header_in: HeaderIn::new(State::Closed, tuple.remote_addr.is_ipv6(), options, config, now),
-            receive_window,
-            reassembly: Reassembly::new(),
-            send_window,
             retransmit_queue: RetransmitQueue::new(largest),
-            header_out,
+            receive_window: ReceiveWindow::new(State::Closed, first, options, config, now),
+            header_in: HeaderIn::new(State::Closed, tuple.remote_addr.is_ipv6(), options, config, now),
+            reassembly: Reassembly::new(),
+            send_window: SendWindow::new(&isn, own_mss, options, config, now),
+            header_out: HeaderOut::new(&tuple, (announced, first), &isn, options, now),
         }
     }
 }

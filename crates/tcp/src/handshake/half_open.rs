@@ -195,7 +195,7 @@ impl HalfOpen {
             isn.ts_offset = stamp.wrapping_sub(now.as_millis() as u32);
         }
         let announced = mss::announced(self.mss, params.options);
-        let mut ho = HeaderOut::new(&self.tuple, announced, &isn, now).with_options(params.options);
+        let mut ho = HeaderOut::new(&self.tuple, (announced, 0), &isn, params.options, now);
         ho.nxt = self.irs + 1;
         ho.edge = ho.nxt + self.first_window(params, out.config);
         ho.set_features(self.shift != NO_SHIFT, self.has(feature::TIMESTAMPS));

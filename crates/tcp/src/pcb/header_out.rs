@@ -70,10 +70,18 @@ pub struct HeaderOut {
 }
 
 impl HeaderOut {
-    pub(crate) fn new(tuple: &FourTuple, announce_mss: u16, isn: &Isn, now: Time) -> Self {
+    /// `first`: the window of our SYN, before there is anything to acknowledge. `options` are for the IP header.
+    #[inline(always)]
+    pub(crate) fn new(
+        tuple: &FourTuple,
+        (announce_mss, first): (u16, u32),
+        isn: &Isn,
+        options: &ConnectionOptions,
+        now: Time,
+    ) -> Self {
         HeaderOut {
             nxt: SeqNumber(0),
-            edge: SeqNumber(0),
+            edge: SeqNumber(first),
             acked: SeqNumber(0),
             advertised_edge: SeqNumber(0),
             ts_recent: 0,
@@ -86,19 +94,12 @@ impl HeaderOut {
             remote_port: tuple.remote_port,
             announce_mss,
             shift: 0,
-            class: 0,
-            hop_limit: 0,
+            class: options.traffic_class & CLASS,
+            hop_limit: options.hop_limit.unwrap_or(0),
             marks: Marks::default(),
             ecn: None,
             sack: None,
         }
-    }
-
-    /// Sets the fields of the IP header from `options`.
-    pub(crate) fn with_options(mut self, options: &ConnectionOptions) -> Self {
-        self.set_class(options.traffic_class);
-        self.hop_limit = options.hop_limit.unwrap_or(0);
-        self
     }
 
     /// Sets the Differentiated Services field. The two bits of ECN are not the user's (RFC 3168 section 5).

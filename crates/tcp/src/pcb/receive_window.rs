@@ -224,6 +224,7 @@ impl ReceiveWindow {
     }
 
     /// `first`: the window of our SYN.
+    #[inline(always)]
     pub(crate) fn new(state: State, first: u32, options: &ConnectionOptions, config: &Config, now: Time) -> Self {
         let limit = buffer(options, config);
         ReceiveWindow {

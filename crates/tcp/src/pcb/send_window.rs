@@ -13,6 +13,7 @@ use wire::tcp::Header;
 use super::{Hold, Loss, MtuSearch, Rare, SenderLimit, Shaping};
 use crate::config::{Config, ConnectionOptions};
 use crate::congestion::{Controller, Kind};
+use crate::isn::Isn;
 use crate::outbox::Outbox;
 use crate::rtt::RttEstimator;
 use crate::state::State;
@@ -177,8 +178,9 @@ pub struct SendWindow {
 }
 
 impl SendWindow {
-    #[inline]
-    pub(crate) fn new(iss: SeqNumber, mss: u16, options: &ConnectionOptions, config: &Config, now: Time) -> Self {
+    #[inline(always)]
+    pub(crate) fn new(isn: &Isn, mss: u16, options: &ConnectionOptions, config: &Config, now: Time) -> Self {
+        let iss = isn.iss;
         let kind = options.congestion.unwrap_or(config.congestion);
         let shaping = Shaping::of(options, config);
         let window = initial_window(shaping.as_deref(), config, mss);
@@ -192,7 +194,7 @@ impl SendWindow {
             small_end: iss,
             timed: iss,
             mss,
-            ts_offset: 0,
+            ts_offset: isn.ts_offset,
             state: State::Closed,
             mode: RecoveryMode::Open,
             rare: Rare::of_new_sender(shaping.is_some()),
