@@ -90,7 +90,11 @@ fn the_latest_two_of_a_flow_hash_are_recalled() {
     assert_eq!(cache.recall(&tuple(5), 7), Some(105));
     cache.conceal_all();
     assert_eq!(cache.recall(&tuple(5), 7), None);
-    assert!([(1, 101), (2, 102), (4, 104), (5, 105)].into_iter().all(|(port, hash)| cache.find(&tuple(port), hash).is_some()));
+    assert!(
+        [(1, 101), (2, 102), (4, 104), (5, 105)]
+            .into_iter()
+            .all(|(port, hash)| cache.find(&tuple(port), hash).is_some())
+    );
 }
 
 #[test]
