@@ -249,11 +249,11 @@ impl<P: Platform, W> TransmitQueue<P, W> {
         self.deliver_mail(&mut state);
         let credit = state.transmit(frame, counters, dirty.receivers());
         self.credit.store(credit, Ordering::Relaxed);
-        // Usually all receivers are awake, nobody waits, and so nothing is to be notified.
+        // Usually all receivers are awake and no sender waits, so nothing is to be notified.
         if self.notifier.is_none() || dirty.has_receivers() || credit == 0 || self.has_blocked() || self.has_mail() {
             dirty.mark(self.number);
         } else {
-            sync::walk::note(file!(), "its receiver is awake: there is nobody to notify");
+            sync::walk::note(file!(), "its receiver is awake: no notification is needed");
         }
     }
 
