@@ -206,7 +206,7 @@ pub mod mem {
 /// ```
 #[cfg(feature = "tap")]
 pub mod tap {
-    pub use dev_tap::*;
+    pub use dev_tap::{Offloads, Tap, TapError, TapOptions};
 }
 
 /// The parts of a connection's report ([`TcpStream::status`]).

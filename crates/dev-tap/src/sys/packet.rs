@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::{check, ioctl, request};
 
-/// Frames of one call of [`PacketSocket::send`] at most.
+/// Frames of one call of [`PacketPort::send`](crate::packet::PacketPort::send) at most.
 pub const BATCH: usize = 64;
 /// Bytes before the Ethernet header in a slot: the slot's header, the sender's address, and room to align the IP header.
 const BEFORE: usize = 66;

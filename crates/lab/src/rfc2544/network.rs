@@ -180,7 +180,7 @@ mod tests {
         let inside = move || {
             let permitted = Path::new("/dev/net/tun").exists() && Command::new("ip").arg("-V").output().is_ok();
             if !permitted || enter_namespace().is_err() {
-                println!("skipped: a network namespace, /dev/net/tun or the command `ip` is not to be had here");
+                println!("skipped: a network namespace, /dev/net/tun or the command `ip` is not available here");
                 return;
             }
             test();
