@@ -152,7 +152,7 @@ fn of_70_receivers_the_one_that_was_sent_to_is_woken() {
             // The device uses the hash in the metadata, modulo the queues.
             let mut frame = frame(7);
             frame.meta_mut().flow_hash = Some(receiver);
-            bench.queues[sender].transmit_one(frame, &counters, &mut dirty);
+            bench.queues[sender].transmit([frame], &counters, &mut dirty);
             let mut seen = Vec::new();
             while let Some((number, receivers)) = dirty.next_queue() {
                 receivers.for_each(|receiver| seen.push(receiver));
@@ -164,6 +164,26 @@ fn of_70_receivers_the_one_that_was_sent_to_is_woken() {
             assert_eq!(received(&mut *bench.far[receiver as usize].rx), [7]);
         }
     }
+}
+
+/// A receiver that is awake needs no notification. The queue is recorded all the same where a sender waits for room, or where the
+/// frame has taken the last place: its notification looks for senders that can go on.
+#[test]
+fn a_queue_is_recorded_if_its_receiver_sleeps_or_a_sender_may_wait() {
+    let bench = bench(1, 0);
+    let (queue, counters) = (&bench.queues[0], Counters::new());
+    let recorded = |number| {
+        let mut dirty = Dirty::new();
+        queue.transmit_one(frame(number), &counters, &mut dirty);
+        !dirty.is_empty()
+    };
+    assert!((0..10).all(|number| !recorded(number)), "its receiver is awake");
+    queue.wait_for_room(1, 1);
+    assert!(recorded(10), "a sender waits");
+    assert_eq!(queue.pop_ready_sender(0), Some(1));
+    let last = RING as u16 - 1;
+    assert!((11..last).all(|number| !recorded(number)));
+    assert!(recorded(last), "there is no more room");
 }
 
 /// 70 receivers sleep, each on a thread of its own; 70 queues send to them, with one pass of notification for all. A
@@ -330,7 +350,7 @@ fn one_queue_s_receivers_are_notified_and_then_forgotten() {
     let (counters, mut dirty, mut far) = (Counters::new(), Dirty::new(), far.take_queues());
     assert!(!ports.notify_only(&mut dirty, |_, _| ()), "nothing was sent");
     for round in 0..2 {
-        ports[0].queue(round).transmit_one(frame(7), &counters, &mut dirty);
+        ports[0].queue(round).transmit([frame(7)], &counters, &mut dirty);
         assert_eq!(dirty.only().map(|(number, _)| number), Some(round as usize));
         assert!(ports.notify_only(&mut dirty, |number, _| panic!("nobody waits for queue {number}")));
         assert!(dirty.is_empty() && dirty.is_inline());
@@ -339,7 +359,7 @@ fn one_queue_s_receivers_are_notified_and_then_forgotten() {
         assert!(dirty.only().is_some_and(|(_, receivers)| receivers.is_empty()), "receiver 0 was notified");
         assert!(ports.notify_only(&mut dirty, |_, _| ()));
     }
-    (0..2).for_each(|queue| ports[0].queue(queue).transmit_one(frame(8), &counters, &mut dirty));
+    (0..2).for_each(|queue| ports[0].queue(queue).transmit([frame(8)], &counters, &mut dirty));
     assert!(!ports.notify_only(&mut dirty, |_, _| ()), "two queues were given frames");
     ports.notify(&mut dirty, |_, _| ());
     assert!(dirty.is_empty());

@@ -107,13 +107,19 @@ fn a_recording_of_a_batch_has_every_frame_once() {
     assert_eq!(recorded.collect::<Vec<_>>(), all);
 }
 
+/// A receiver that is awake looks for frames before it sleeps. One whose earlier frame is recorded stays recorded.
 #[test]
-fn one_call_records_the_receiver_of_its_frame() {
+fn one_call_records_no_receiver_that_is_awake() {
     let (mut near, _far) = pair::<Real>(MemConfig { ring_frames: RING, ..MemConfig::default() });
     let (mut near, mut receivers) = (only_queue(&mut near), BitSet::new());
     let before = near.tx.credit();
-    let credit = near.tx.transmit_one(frames(1).remove(0).expect("a frame"), &mut receivers).ok();
-    assert_eq!((credit, receivers.as_mask()), (Some(before - 1), Some(1)));
+    let mut frames = frames(3).into_iter();
+    let mut next = || frames.next().expect("three frames");
+    let credit = near.tx.transmit_one(next(), &mut receivers).ok();
+    assert_eq!((credit, receivers.as_mask()), (Some(before - 1), Some(0)));
+    assert!(near.tx.transmit(next()).is_ok());
+    let credit = near.tx.transmit_one(next(), &mut receivers).ok();
+    assert_eq!((credit, receivers.as_mask()), (Some(before - 3), Some(1)), "the frame before it was not flushed");
 }
 
 /// 70 queues send to 70 receivers: each records exactly the receivers of its own frames.
