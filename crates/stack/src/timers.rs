@@ -411,7 +411,7 @@ mod tests {
         assert_eq!(wheel.len(), 2);
     }
 
-    /// Many connections that are opened at one time have one deadline: a sleeping thread is told of the first only.
+    /// Many connections that are opened at one time have one deadline: a sleeping thread is notified of the first only.
     #[test]
     fn only_an_entry_that_is_due_before_all_others_is_announced() {
         let mut wheel = Wheel::new(at(0));
