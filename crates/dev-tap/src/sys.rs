@@ -206,7 +206,7 @@ pub fn write_frame(fd: BorrowedFd<'_>, from: &[u8]) -> io::Result<usize> {
     check_len(unsafe { libc::write(fd.as_raw_fd(), from.as_ptr().cast(), from.len()) })
 }
 
-/// Writes one frame whose header lies elsewhere.
+/// Writes one frame in two pieces: its offload header, and the rest.
 pub fn write_pieces(fd: BorrowedFd<'_>, header: &[u8], frame: &[u8]) -> io::Result<usize> {
     let parts = [
         libc::iovec { iov_base: header.as_ptr().cast_mut().cast(), iov_len: header.len() },

@@ -6,9 +6,9 @@
 //! no bridge         tester - packet socket - veth interface | veth interface - packet socket - tester
 //! ```
 //!
-//! A frame crosses two cables, `|`, between the generator and the counter, by either bridge. A TAP interface is the cable whose
-//! far end is a descriptor, and a veth pair the one whose far end is an interface, as the kernel's bridge needs it: both are
-//! what a container or a virtual machine is connected by.
+//! A frame crosses two cables, `|`, between the generator and the counter, by either bridge. The far end of a TAP
+//! interface is a descriptor; that of a veth interface is another interface, as the kernel's bridge needs it. Virtual machines
+//! and containers are connected by these.
 //!
 //! The interfaces are made with `ip` of iproute2, and vanish with the namespace.
 
@@ -85,7 +85,7 @@ impl Wires {
         made
     }
 
-    /// One veth cable, whose ends are both the tester's.
+    /// One veth cable, with the tester at both ends.
     pub(super) fn make_cable(&self) -> io::Result<()> {
         let Wires { mtu, .. } = self;
         let [a, b] = [0, 1].map(|port| self.outer(port));

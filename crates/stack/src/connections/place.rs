@@ -187,7 +187,7 @@ pub trait Place: Sized {
     /// The connection's slot, if it still has it.
     fn slot(directory: &mut DirectoryOf<Self>, id: &Self::Id) -> Option<u32>;
 
-    /// The connections whose flow `concerns`, by slot.
+    /// The connections for which `concerns` is true of their flow, by slot.
     fn those(&mut self, concerns: impl Fn(&Flow) -> bool) -> Vec<Self::Id>;
 
     /// The user's side of the connection in `slot`.

@@ -1,6 +1,6 @@
 //! A run arrives: segments of one connection under one look-up and one exclusion.
 //!
-//! Only in a cell, whose connections are held whole. Segments that the fast lane does not predict arrive by themselves, in
+//! Only in a cell, which holds its connections whole. Segments that the fast lane does not predict arrive by themselves, in
 //! their turn; so do all segments of a connection with a handler, which is called after each.
 //!
 //! What may never happen: a segment overtakes another one of its run.

@@ -24,7 +24,7 @@ impl VacantEntry {
         self.0
     }
 
-    /// The value whose hash is this.
+    /// The value with this hash, which was computed before.
     #[inline]
     pub(crate) fn from_hash(hash: u32) -> Self {
         VacantEntry(hash)
