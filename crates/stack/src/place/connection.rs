@@ -97,8 +97,10 @@ impl<P: Platform> OwnedTable<P> {
     /// The slot of the connection of `tuple`, which hashes to this flow hash; or the value for [`OwnedTable::insert`].
     #[inline(always)]
     pub(super) fn find(&mut self, tuple: &FourTuple, flow_hash: u32) -> Result<u32, VacantEntry> {
-        let OwnedTable { owner, index, .. } = self;
-        index.find(tuple, flow_hash, |slot| owner.locate(slot).is_some_and(|found| found.flow.tuple == *tuple))
+        match self.recall(tuple, flow_hash) {
+            Some(slot) => Ok(slot),
+            None => self.search(tuple, flow_hash),
+        }
     }
 
     /// The first half of [`OwnedTable::find`]: what the cache of flow hashes knows.
