@@ -159,7 +159,7 @@ fn measure(args: &RunArgs) -> Result<(), Failure> {
         return array::plan(args, directory, &array::Wanted { selected: &selected, places: &places, effort, skipped });
     }
     let mut store = Store::open(&args.report).map_err(Failure::failed)?;
-    announce(&plan, &store, args.full);
+    announce(&plan, &store);
     let outcome = run_plan(&plan, &mut store);
     // The pages show what was measured, even if other points failed.
     let shown: Vec<&Paper> = selected.iter().map(|selected| selected.paper).collect();
@@ -204,11 +204,12 @@ fn reasons_not_to_run(paper: &Paper, figure: &Figure, places: &[Place], host: &M
     left_out.into_iter().map(|(what, reason)| format!("{what} on this host ({reason})")).collect()
 }
 
-fn announce(plan: &Plan, store: &Store, full: bool) {
+/// Says what is missing, before it is measured.
+fn announce(plan: &Plan, store: &Store) {
     let missing = plan.missing(store);
     let there = plan.simulated.len() - missing.simulated.len();
     let left = duration(missing.estimate(store, cores()));
-    if full || there > 0 {
+    if !missing.is_empty() {
         println!(
             "To be measured: {} simulated points ({there} more are there), {} loads of this host with {} rounds; about {left}.",
             missing.simulated.len(),
