@@ -11,7 +11,8 @@
 //!   `lock` (`rules/nested_locks.rs`).
 //! * A counter or a drop reason that is declared is counted somewhere in a `src` directory.
 //! * The file of an architecture is short (`rules/sizes.rs`).
-//! * A protocol crate names nothing that threads share, and no clock (`rules/protocol_crates.rs`).
+//! * A protocol crate names nothing that threads share, and no clock; rules of `stack` over access traits name no lock
+//!   (`rules/protocol_crates.rs`).
 //! * The root of a crate forbids `unsafe`, but for those that ARCHITECTURE.md names (`rules/unsafety.rs`).
 //! * Source, pages and messages have no word of `xtask/words.txt` (`rules/wording.rs`).
 //!
@@ -68,6 +69,11 @@ pub fn check() -> Result<(), String> {
             if !file.ends_with("tests.rs") {
                 broken.extend(protocol_crates::shared_state(&file.display().to_string(), &read(&file)?));
             }
+        }
+    }
+    for path in protocol_crates::OVER_ACCESS.iter().map(|path| root.join(path)) {
+        for file in if path.is_dir() { sources(&path)? } else { vec![path] } {
+            broken.extend(protocol_crates::locks(&file.display().to_string(), &read(&file)?));
         }
     }
     let crates = root.join("crates");

@@ -18,15 +18,16 @@
 //! | `icmp.rs`, `icmp/` | echo, error messages and when not to send them, errors received |
 //! | `autoconf.rs`, `autoconf/` | [`Autoconf`]: address detection and lifetimes, routers, group reports |
 //! | `redirect.rs` | [`RedirectTable`]: better first hops from redirect messages |
-//! | `path_mtu.rs` | [`PathMtuTable`]: path MTUs that routers reported |
+//! | `path_mtu.rs`, `path_mtu/` | [`PathMtuTable`]: path MTUs that routers reported; [`KnownPath`]: what a path carries |
 //!
 //! **Counting drops.** A [`DropReason`](observe::DropReason) that a function *returns*, in any variant, is counted by
 //! its caller; every other drop is counted where it happens, in the `counters` argument. Each dropped packet is counted
 //! exactly once.
 //!
-//! **Sharing.** [`RouteAccess`], [`NeighbourAccess`] and [`ReassemblyAccess`] are the operations of the three tables
-//! that the rest of the Internet layer uses; the plain tables implement them, and the `stack` implements them again
-//! over the exclusion of each process architecture.
+//! **Sharing.** [`RouteAccess`], [`NeighbourAccess`], [`ReassemblyAccess`] and [`PathMtuAccess`] are the operations on the
+//! four tables that the rules here and in the `stack` are written over. The plain tables implement them, for a user with
+//! `&mut`; the `stack` implements them for tables that threads share, which the only thread of an architecture without locks
+//! claims for itself (`stack/src/access`).
 //!
 //! What may never happen: a panic on bytes from the wire, work or memory that grows with untrusted input, an ICMP error
 //! about an ICMP error.
@@ -57,7 +58,7 @@ pub use input::{Input, Refused};
 pub use interface::{Cast, InterfaceView};
 pub use link::LinkHeader;
 pub use neighbour::{NeighbourAccess, NeighbourEffects, NeighbourTable, Resolution};
-pub use path_mtu::PathMtuTable;
+pub use path_mtu::{KnownPath, PathMtuAccess, PathMtuTable};
 pub use reassembly::{Reassembled, ReassemblyAccess, ReassemblyTable};
 pub use redirect::{Redirect, RedirectTable};
 pub use route::{NextHop, RouteAccess, RouteEntry, RouteTable};

@@ -35,6 +35,7 @@
 mod arrivals;
 mod entry;
 pub(crate) mod message;
+mod send;
 mod timing;
 
 use core::net::IpAddr;
@@ -48,6 +49,7 @@ use wire::ethernet::MacAddr;
 
 pub use arrivals::{Conflict, Discovery, NeighbourEffects};
 pub use entry::NeighbourState;
+pub use send::{link_header, resolve_or_queue};
 pub use timing::NeighbourTiming;
 
 use crate::interface::{InterfaceView, group_mac};
@@ -97,8 +99,14 @@ pub enum Resolution {
     Dropped(DropReason),
 }
 
-/// The operations of an interface's neighbour table for the Internet layer, however it is shared.
+/// The operations on the neighbours of one interface that a packet to be sent needs, however the table is shared. Each is
+/// exclusive by itself.
+///
+/// Implemented by [`NeighbourTable`], whose user has it by `&mut`, and in the crate `stack` by the table that threads
+/// share, which also records when it next has work and the memory of waiting packets.
 pub trait NeighbourAccess {
+    /// As [`NeighbourTable::reach`].
+    fn reach(&mut self, now: Time, next_hop: IpAddr, progress: bool) -> Option<(MacAddr, bool)>;
     /// As [`NeighbourTable::resolve`].
     fn resolve(
         &mut self,
@@ -108,12 +116,6 @@ pub trait NeighbourAccess {
         packet: PktBuf,
         counters: &Counters,
     ) -> Resolution;
-    /// As [`NeighbourTable::lookup`].
-    fn lookup(&self, next_hop: IpAddr) -> Option<MacAddr>;
-    /// As [`NeighbourTable::confirm`].
-    fn confirm(&mut self, now: Time, next_hop: IpAddr);
-    /// As [`NeighbourTable::generation`].
-    fn generation(&self) -> u64;
 }
 
 /// The neighbours of one interface.
@@ -390,6 +392,17 @@ impl NeighbourTable {
         (!matches!(entry.state, NeighbourState::Incomplete | NeighbourState::Stale)).then_some(entry.mac)
     }
 
+    /// The link address of `next_hop`, as [`NeighbourTable::lookup`], and whether it is still in doubt. `progress`: the
+    /// transport has just seen forward progress through it, which confirms it.
+    pub fn reach(&mut self, now: Time, next_hop: IpAddr, progress: bool) -> Option<(MacAddr, bool)> {
+        let mac = self.lookup(next_hop)?;
+        let in_doubt = self.is_in_doubt(next_hop);
+        if in_doubt && progress {
+            self.confirm(now, next_hop);
+        }
+        Some((mac, in_doubt && !progress))
+    }
+
     /// Whether `next_hop` is being probed, or about to be: a transport that has received an answer through it avoids
     /// the probe by [`NeighbourTable::confirm`].
     pub fn is_in_doubt(&self, next_hop: IpAddr) -> bool {
@@ -465,6 +478,10 @@ impl NeighbourTable {
 }
 
 impl NeighbourAccess for NeighbourTable {
+    fn reach(&mut self, now: Time, next_hop: IpAddr, progress: bool) -> Option<(MacAddr, bool)> {
+        NeighbourTable::reach(self, now, next_hop, progress)
+    }
+
     fn resolve(
         &mut self,
         now: Time,
@@ -474,18 +491,6 @@ impl NeighbourAccess for NeighbourTable {
         counters: &Counters,
     ) -> Resolution {
         NeighbourTable::resolve(self, now, interface, next_hop, packet, counters)
-    }
-
-    fn lookup(&self, next_hop: IpAddr) -> Option<MacAddr> {
-        NeighbourTable::lookup(self, next_hop)
-    }
-
-    fn confirm(&mut self, now: Time, next_hop: IpAddr) {
-        NeighbourTable::confirm(self, now, next_hop);
-    }
-
-    fn generation(&self) -> u64 {
-        NeighbourTable::generation(self)
     }
 }
 

@@ -6,8 +6,13 @@
 //! after ten minutes, so that an increased path MTU is detected (RFC 1191 section 6.3). The table is bounded: a full
 //! table removes the entry that would expire first, which costs one lost packet at most.
 //!
+//! [`PathMtuAccess`] is the table as the rest of the Internet layer uses it, however it is shared; [`KnownPath`] has the
+//! rules for a path over it.
+//!
 //! No estimate is below [`FLOOR_V4`] or [`FLOOR_V6`], whatever is reported. An IPv4 path with a smaller reported MTU
 //! gets packets of the size of the floor that routers may fragment.
+
+mod known_path;
 
 use core::net::IpAddr;
 use core::time::Duration;
@@ -15,6 +20,8 @@ use std::collections::HashMap;
 
 use observe::Time;
 use wire::ipv4;
+
+pub use known_path::{KnownPath, may_be_fragmented};
 
 /// Least MTU accepted from an IPv4 router, in bytes. The protocol's least is 68, but such a report is far more often an
 /// attack than a link; the value is that of Linux (`net.ipv4.route.min_pmtu`).
@@ -63,6 +70,34 @@ fn plateau_below(quoted: usize, current: usize) -> u32 {
     next.unwrap_or_default().into()
 }
 
+/// The operations on the table of reported path MTUs that the Internet layer needs, however the table is shared. Each is
+/// exclusive by itself.
+///
+/// Implemented by [`PathMtuTable`], whose user has it by `&mut`, and in the crate `stack` by the table that threads share.
+pub trait PathMtuAccess {
+    /// As [`PathMtuTable::reported`].
+    fn reported(&self, destination: IpAddr, now: Time) -> Option<Estimate>;
+    /// As [`PathMtuTable::update`].
+    fn update(&mut self, destination: IpAddr, estimate: Estimate, link: usize, now: Time) -> bool;
+    /// As [`PathMtuTable::timeouts`].
+    fn timeouts(&mut self, now: Time) -> bool;
+}
+
+impl PathMtuAccess for PathMtuTable {
+    #[inline]
+    fn reported(&self, destination: IpAddr, now: Time) -> Option<Estimate> {
+        PathMtuTable::reported(self, destination, now)
+    }
+
+    fn update(&mut self, destination: IpAddr, estimate: Estimate, link: usize, now: Time) -> bool {
+        PathMtuTable::update(self, destination, estimate, link, now)
+    }
+
+    fn timeouts(&mut self, now: Time) -> bool {
+        PathMtuTable::timeouts(self, now)
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct PathMtuEntry {
     estimate: Estimate,
@@ -81,21 +116,9 @@ impl PathMtuTable {
         Self::default()
     }
 
-    /// The learned MTU towards `destination` in bytes; `None` when nothing is known or it has expired.
+    /// The estimate of the path to `destination`; `None` when nothing was reported or it has expired.
     #[inline]
-    pub fn lookup(&self, destination: IpAddr, now: Time) -> Option<u16> {
-        self.believed(destination, now).map(|estimate| estimate.mtu)
-    }
-
-    /// Whether an MTU below the floor was reported for the path to `destination`, so that routers must be allowed to
-    /// fragment.
-    #[inline]
-    pub fn fragments(&self, destination: IpAddr, now: Time) -> bool {
-        self.believed(destination, now).is_some_and(|estimate| estimate.fragments)
-    }
-
-    #[inline]
-    fn believed(&self, destination: IpAddr, now: Time) -> Option<Estimate> {
+    pub fn reported(&self, destination: IpAddr, now: Time) -> Option<Estimate> {
         if self.entries.is_empty() {
             return None;
         }
@@ -107,7 +130,7 @@ impl PathMtuTable {
     /// path's MTU became smaller, or its packets must now allow fragmentation.
     pub fn update(&mut self, destination: IpAddr, estimate: Estimate, link: usize, now: Time) -> bool {
         let link = u16::try_from(link).unwrap_or(u16::MAX);
-        let known = self.believed(destination, now).unwrap_or(Estimate { mtu: link, fragments: false });
+        let known = self.reported(destination, now).unwrap_or(Estimate { mtu: link, fragments: false });
         let mtu = estimate.mtu.min(known.mtu).min(link);
         let next = Estimate { mtu, fragments: estimate.fragments || known.fragments };
         if next == known {
@@ -156,6 +179,16 @@ mod tests {
     use super::*;
     use core::net::Ipv4Addr;
 
+    /// The MTU that is known towards `destination`.
+    fn mtu(table: &PathMtuTable, destination: IpAddr, now: Time) -> Option<u16> {
+        table.reported(destination, now).map(|estimate| estimate.mtu)
+    }
+
+    /// Whether routers must be allowed to fragment on the way to `destination`.
+    fn fragments(table: &PathMtuTable, destination: IpAddr, now: Time) -> bool {
+        table.reported(destination, now).is_some_and(|estimate| estimate.fragments)
+    }
+
     const FLOOR: Estimate = Estimate { mtu: FLOOR_V4, fragments: true };
 
     fn v4(n: u32) -> IpAddr {
@@ -177,10 +210,10 @@ mod tests {
         assert!(table.update(v4(1), plain(1400), 1500, start));
         assert!(!table.update(v4(1), plain(1450), 1500, start));
         assert!(!table.update(v4(1), plain(1400), 1400, start));
-        assert_eq!(table.lookup(v4(1), start), Some(1400));
-        assert_eq!(table.lookup(v4(2), start), None);
+        assert_eq!(mtu(&table, v4(1), start), Some(1400));
+        assert_eq!(mtu(&table, v4(2), start), None);
         assert_eq!(table.next_deadline(), Some(start + LIFETIME));
-        assert_eq!(table.lookup(v4(1), start + LIFETIME), None);
+        assert_eq!(mtu(&table, v4(1), start + LIFETIME), None);
         assert!(!table.timeouts(start));
         assert!(table.timeouts(start + LIFETIME));
         assert!(table.is_empty());
@@ -230,13 +263,13 @@ mod tests {
     fn a_path_below_the_floor_stays_open_to_fragmentation() {
         let mut table = PathMtuTable::new();
         assert!(table.update(v4(1), FLOOR, 1500, Time::ZERO));
-        assert!(table.fragments(v4(1), Time::ZERO));
-        assert!(!table.fragments(v4(2), Time::ZERO));
+        assert!(fragments(&table, v4(1), Time::ZERO));
+        assert!(!fragments(&table, v4(2), Time::ZERO));
         assert!(!table.update(v4(1), plain(552), 1500, Time::ZERO), "what is known of it stays");
-        assert!(table.fragments(v4(1), Time::ZERO));
-        assert!(!table.fragments(v4(1), Time::ZERO + LIFETIME));
+        assert!(fragments(&table, v4(1), Time::ZERO));
+        assert!(!fragments(&table, v4(1), Time::ZERO + LIFETIME));
         assert!(table.update(v4(2), FLOOR, 400, Time::ZERO), "the link is narrower than the floor");
-        assert_eq!(table.lookup(v4(2), Time::ZERO), Some(400));
+        assert_eq!(mtu(&table, v4(2), Time::ZERO), Some(400));
         assert!(table.update(v4(3), plain(552), 1500, Time::ZERO));
         assert!(table.update(v4(3), FLOOR, 1500, Time::ZERO), "as wide as before, but not whole");
     }
@@ -249,7 +282,7 @@ mod tests {
         }
         let now = Time::from_secs(9);
         assert_eq!(table.len(), CAPACITY);
-        assert_eq!(table.lookup(v4(0), now), None);
-        assert_eq!(table.lookup(v4(1), now), Some(1400));
+        assert_eq!(mtu(&table, v4(0), now), None);
+        assert_eq!(mtu(&table, v4(1), now), Some(1400));
     }
 }

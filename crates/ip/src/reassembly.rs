@@ -62,14 +62,15 @@ pub enum Reassembled {
     Refused(Refused),
 }
 
-/// The operations of reassembly for the Internet layer, however it is shared.
+/// The operations of reassembly that the Internet layer needs, however the table is shared. Each is exclusive by itself.
+///
+/// Implemented by [`ReassemblyTable`], whose user has it by `&mut`, and in the crate `stack` by the table that threads
+/// share, which also records when it next has work and the memory that it takes.
 pub trait ReassemblyAccess {
     /// As [`ReassemblyTable::insert`].
     fn insert(&mut self, now: Time, fragment: Fragment, counters: &Counters) -> Reassembled;
     /// As [`ReassemblyTable::timeouts`].
     fn timeouts(&mut self, now: Time, counters: &Counters) -> SmallVec<[Datagram; 2]>;
-    /// As [`ReassemblyTable::next_deadline`].
-    fn next_deadline(&self) -> Option<Time>;
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -333,10 +334,6 @@ impl ReassemblyAccess for ReassemblyTable {
 
     fn timeouts(&mut self, now: Time, counters: &Counters) -> SmallVec<[Datagram; 2]> {
         ReassemblyTable::timeouts(self, now, counters)
-    }
-
-    fn next_deadline(&self) -> Option<Time> {
-        ReassemblyTable::next_deadline(self)
     }
 }
 

@@ -37,12 +37,25 @@ pub struct NextHop {
     pub address: IpAddr,
 }
 
-/// The operations of the routing table for the Internet layer, however it is shared: a plain table, a lock, a snapshot.
+/// The look-ups in the routing table that the Internet layer needs, however the table is shared. Each is exclusive by
+/// itself: the table may change between two.
+///
+/// Implemented by [`RouteTable`], whose user has it by reference, and in the crate `stack` by the table that threads share.
 pub trait RouteAccess {
-    /// The next hop for `destination`, or `None` when there is no route.
+    /// As [`RouteTable::lookup`].
     fn route(&self, destination: IpAddr) -> Option<NextHop>;
-    /// Rises with every change of the table.
-    fn generation(&self) -> u64;
+    /// As [`RouteTable::attributes`].
+    fn attributes(&self, destination: IpAddr) -> RouteAttributes;
+}
+
+/// The first hop of a packet to `destination`, which is not an own address; `None`: there is no route. A group has no
+/// gateway; without a route, its packets leave by the first interface.
+pub fn first_hop(routes: &impl RouteAccess, destination: IpAddr) -> Option<NextHop> {
+    let hop = routes.route(destination);
+    if destination.is_multicast() {
+        return Some(NextHop { interface: hop.map_or(0, |hop| hop.interface), address: destination });
+    }
+    hop
 }
 
 #[derive(Clone, Debug)]
@@ -321,6 +334,11 @@ impl RouteTable {
         removed
     }
 
+    /// Rises with every change of the table.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
     /// The next hop for `destination` under longest prefix match; `None` when there is no route.
     #[inline]
     pub fn lookup(&self, destination: IpAddr) -> Option<NextHop> {
@@ -360,8 +378,8 @@ impl RouteAccess for RouteTable {
     }
 
     #[inline]
-    fn generation(&self) -> u64 {
-        self.generation
+    fn attributes(&self, destination: IpAddr) -> RouteAttributes {
+        RouteTable::attributes(self, destination)
     }
 }
 
@@ -412,6 +430,17 @@ mod tests {
 
     fn route(network: &str, prefix_len: u8, gateway: Option<&str>, interface: u16) -> RouteEntry {
         RouteEntry { network: ip(network), prefix_len, gateway: gateway.map(ip), interface }
+    }
+
+    #[test]
+    fn a_group_has_no_gateway_and_needs_no_route() {
+        let mut table = RouteTable::new();
+        let first = |table: &RouteTable, to| first_hop(table, ip(to)).map(|hop| (hop.interface, hop.address));
+        assert_eq!(first(&table, "224.0.0.9"), Some((0, ip("224.0.0.9"))));
+        assert_eq!(first(&table, "10.0.0.9"), None);
+        table.insert_default(ip("10.0.0.1"), 3);
+        assert_eq!(first(&table, "224.0.0.9"), Some((3, ip("224.0.0.9"))));
+        assert_eq!(first(&table, "10.0.0.9"), Some((3, ip("10.0.0.1"))));
     }
 
     #[test]

@@ -7,11 +7,12 @@
 use std::sync::Arc;
 
 use ip::autoconf::Autoconf;
-use ip::{ErrorKind, Fragment, NeighbourEffects, NeighbourTable, Reassembled, ReassemblyTable};
+use ip::{ErrorKind, Fragment, NeighbourEffects, NeighbourTable, Reassembled, ReassemblyAccess};
 use observe::{Counters, Time};
 use smallvec::{SmallVec, smallvec};
-use sync::{ClaimLock, LockClass, LockKind, Platform};
+use sync::Platform;
 
+use crate::access::SharedFragments;
 use crate::addresses::{Addresses, Addressing, InterfaceContext};
 use crate::batch_checks::BatchChecks;
 use crate::control::Control;
@@ -22,7 +23,7 @@ use crate::tx::Egress;
 /// See the head of the file.
 pub struct Internet<P: Platform> {
     addresses: Addresses<P>,
-    fragments: ClaimLock<ReassemblyTable, P>,
+    fragments: SharedFragments<P>,
     checks: Arc<BatchChecks<P>>,
 }
 
@@ -31,7 +32,7 @@ impl<P: Platform> Internet<P> {
     pub(crate) fn new(interfaces: Vec<(Addressing, Box<Autoconf>)>, checks: Arc<BatchChecks<P>>) -> Self {
         Internet {
             addresses: Addresses::new(interfaces, checks.clone()),
-            fragments: ClaimLock::new(LockKind::Blocking, LockClass::Neighbours, ReassemblyTable::new()),
+            fragments: SharedFragments::default(),
             checks,
         }
     }
@@ -125,12 +126,7 @@ impl<P: Platform> Internet<P> {
         counters: &Counters,
         deferred: &mut DeferredEffects<P>,
     ) -> Option<ip::Datagram> {
-        let mut fragments = self.fragments.hold();
-        let result = fragments.insert(now, fragment, counters);
-        self.checks.deadline.note(fragments.next_deadline(), deferred);
-        control.note_fragments(fragments.memory());
-        drop(fragments);
-        match result {
+        match self.fragments.within((&self.checks.deadline, control), deferred).insert(now, fragment, counters) {
             Reassembled::Whole(datagram) => return Some(datagram),
             Reassembled::Pending => {}
             Reassembled::Refused(refused) => {
@@ -152,11 +148,7 @@ impl<P: Platform> Internet<P> {
     ) -> SmallVec<[ip::ReceivedIcmpError; 2]> {
         self.checks.deadline.start_again(now);
         egress.routes().timeouts(now);
-        let mut fragments = self.fragments.hold();
-        let expired = fragments.timeouts(now, counters);
-        self.checks.deadline.note(fragments.next_deadline(), deferred);
-        control.note_fragments(fragments.memory());
-        drop(fragments);
+        let expired = self.fragments.within((&self.checks.deadline, control), deferred).timeouts(now, counters);
         for datagram in expired {
             egress.refuse(&datagram, ErrorKind::ReassemblyTimeExceeded, counters, deferred);
         }

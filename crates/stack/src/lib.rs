@@ -19,7 +19,8 @@
 //! | `handshakes.rs` | storage of half-open connections, and the processing of a SYN; the rules are in [`tcp::handshake`] |
 //! | `socket/` | state shared by a connection and its user: readiness, accept queues, datagram queues, poll sets |
 //! | `containment.rs` | panics: their scope, and the users that are notified |
-//! | `links.rs`, `routes.rs`, `neighbours.rs`, `control.rs`, `internet.rs` | the owners of state that all cells share, each with its locks, which one thread may claim; `tx.rs` has the transmit path; `shared.rs` combines them |
+//! | `access/` | the tables of IP as all threads share them: the access traits of [`ip`] over locks, which one thread may claim |
+//! | `links.rs`, `routes.rs`, `control.rs`, `internet.rs` | the owners of state that all cells share; `tx.rs` has the transmit path; `shared.rs` combines them |
 //! | `ports.rs`, `secrets.rs`, `clock.rs`, `flow.rs` | port numbers, keys, time, names of connections |
 //!
 //! # What is absent
@@ -29,6 +30,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(unreachable_pub))]
 
+mod access;
 mod account;
 mod addresses;
 pub mod alarm;
@@ -53,7 +55,6 @@ mod internet;
 mod internet_deadline;
 mod links;
 mod loopback;
-mod neighbours;
 mod stats;
 
 mod bound_sockets;

@@ -1,74 +1,38 @@
-//! Routes and paths: the routing table, and the path MTUs that routers have reported, each behind a lock that
-//! one thread may claim.
+//! Routes and paths: the rules over the routing table and the path MTUs that routers have reported. How threads share the
+//! two is in [`access`](crate::access).
 //!
 //! Not touched by a segment of a connection with a valid route cache: a change of routes or neighbours increments the
 //! generation, which makes caches stale. Any thread. The rules are in [`ip`].
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use ip::icmp::IcmpErrorKind;
 use ip::path_mtu::Estimate;
-use ip::{PathMtuTable, Route, RouteAttributes, RouteEntry, RouteName, RouteTable};
+use ip::{KnownPath, PathMtuAccess, Route, RouteAccess, RouteAttributes, RouteEntry, RouteName, RouteTable};
 use observe::Time;
-use sync::{Atomic, ClaimLock, Lock, LockClass, LockKind, Ordering, Platform, class};
+use sync::{Atomic, Ordering, Platform};
 use tcp::ConnectionOptions;
 
+use crate::access::{SharedPathMtus, SharedRoutes};
 use crate::flow::Flow;
 use crate::links::Links;
 
-/// The routing table, with a lock for each route where packets take it ([`Routes::pass`]).
-struct LockedRoutes<P: Platform> {
-    rows: RouteTable,
-    /// By network and prefix length. A route has one once a packet has passed.
-    locks: HashMap<(IpAddr, u8), RouteLock<P>>,
-}
-
-/// The lock of a route, around the number of packets that it has carried.
-type RouteLock<P> = Arc<Lock<u64, P, class::Route>>;
-
 /// See the head of the file.
 pub struct Routes<P: Platform> {
-    table: ClaimLock<LockedRoutes<P>, P>,
-    /// Some route has path attributes.
-    describes_paths: P::AtomicBool,
+    table: SharedRoutes<P>,
     /// Path MTUs that routers reported.
-    path_mtu: ClaimLock<PathMtuTable, P>,
-    /// The table of path MTUs is not empty. Nearly always false: a connection is then opened without a look into it.
-    knows_paths: P::AtomicBool,
+    path_mtus: SharedPathMtus<P>,
     /// Incremented when a cached link header may have become wrong; odd.
     generation: P::AtomicU32,
-}
-
-impl<P: Platform> LockedRoutes<P> {
-    /// The lock of the route to `destination`; `None`: there is no route.
-    fn lock_for(&mut self, destination: IpAddr) -> Option<RouteLock<P>> {
-        let route = self.rows.row_for(destination)?;
-        let new = || Arc::new(Lock::ordered(LockKind::Blocking, 0));
-        Some(self.locks.entry((route.network, route.prefix_len)).or_insert_with(new).clone())
-    }
-
-    /// Removes the locks of routes that have gone.
-    fn keep_locks_of_routes(&mut self) {
-        let rows = &self.rows;
-        self.locks.retain(|name, _| rows.routes().any(|row| (row.network, row.prefix_len) == *name));
-    }
 }
 
 impl<P: Platform> Routes<P> {
     /// These routes, and no known path MTU.
     pub(crate) fn new(table: RouteTable) -> Self {
         Routes {
-            describes_paths: P::AtomicBool::new(table.has_attributes()),
-            table: ClaimLock::new(
-                LockKind::Blocking,
-                LockClass::Routes,
-                LockedRoutes { rows: table, locks: HashMap::new() },
-            ),
-            path_mtu: ClaimLock::new(LockKind::Blocking, LockClass::Neighbours, PathMtuTable::new()),
-            knows_paths: P::AtomicBool::new(false),
+            table: SharedRoutes::new(table),
+            path_mtus: SharedPathMtus::default(),
             generation: P::AtomicU32::new(3),
         }
     }
@@ -76,13 +40,13 @@ impl<P: Platform> Routes<P> {
     /// The calling thread uses the tables without locks from now on; see [`Shared::claim`](crate::Shared::claim).
     pub(crate) fn claim(&self) {
         self.table.claim();
-        self.path_mtu.claim();
+        self.path_mtus.claim();
     }
 
     /// Ends the calling thread's claims, if it has any.
     pub(crate) fn release_claims(&self) {
         self.table.release_claim();
-        self.path_mtu.release_claim();
+        self.path_mtus.release_claim();
     }
 
     /// Generation of routes and neighbours; odd.
@@ -106,12 +70,7 @@ impl<P: Platform> Routes<P> {
         if links.is_local(destination) {
             return Some((links.loopback(), destination));
         }
-        let hop = self.table.hold().rows.lookup(destination);
-        if destination.is_multicast() {
-            // A group has no gateway. Without a route the first interface is used.
-            return Some((hop.map_or(0, |hop| usize::from(hop.interface)), destination));
-        }
-        let hop = hop?;
+        let hop = ip::route::first_hop(&self.table, destination)?;
         Some((usize::from(hop.interface), hop.address))
     }
 
@@ -123,16 +82,11 @@ impl<P: Platform> Routes<P> {
     /// The path attributes of the route to `destination`. None for own addresses.
     #[inline]
     fn attributes(&self, links: &Links<P>, destination: IpAddr) -> RouteAttributes {
-        if self.describes_paths() && !links.is_local(destination) {
-            self.table.hold().rows.attributes(destination)
+        if self.table.describes_paths() && !links.is_local(destination) {
+            self.table.attributes(destination)
         } else {
             RouteAttributes::NONE
         }
-    }
-
-    #[inline]
-    fn describes_paths(&self) -> bool {
-        self.describes_paths.load(Ordering::Relaxed)
     }
 
     /// Adds or changes a route through an interface.
@@ -147,20 +101,14 @@ impl<P: Platform> Routes<P> {
 
     /// Changes the table of routes. Every cached route becomes invalid.
     pub(crate) fn change<R>(&self, change: impl FnOnce(&mut RouteTable) -> R) -> R {
-        let mut table = self.table.hold();
-        let result = change(&mut table.rows);
-        self.describes_paths.store(table.rows.has_attributes(), Ordering::Relaxed);
-        if !table.locks.is_empty() {
-            table.keep_locks_of_routes();
-        }
-        drop(table);
+        let result = self.table.change(change);
         self.invalidate();
         result
     }
 
     /// Reads the table of routes.
     pub(crate) fn look<R>(&self, look: impl FnOnce(&RouteTable) -> R) -> R {
-        look(&self.table.hold().rows)
+        self.table.look(look)
     }
 
     /// A packet to `destination` passes the table as in FreeBSD 7 (Willmann et al., figure 4): under the lock of the table its
@@ -169,11 +117,7 @@ impl<P: Platform> Routes<P> {
     #[cold]
     pub(crate) fn pass(&self, destination: IpAddr) {
         sync::walk::note(file!(), "looks up the route of a packet, as if nothing were cached");
-        let mut table = self.table.hold();
-        let Some(lock) = table.lock_for(destination) else { return };
-        let mut carried = lock.lock();
-        drop(table);
-        *carried += 1;
+        self.table.pass(destination);
     }
 
     /// Records that the device of a port has vanished, or is back. Returns whether its interface has no device left; if
@@ -201,32 +145,19 @@ impl<P: Platform> Routes<P> {
     /// The same, for a known interface of the route (`None`: there is no route).
     pub(crate) fn mss_by(&self, links: &Links<P>, interface: Option<usize>, destination: IpAddr, now: Time) -> u16 {
         let Some(interface) = interface else { return 536 };
-        tcp::mss::in_packet(self.path_mtu(links, interface, destination, now), destination)
+        tcp::mss::in_packet(self.path(links, interface, destination).mtu(&&self.path_mtus, now), destination)
     }
 
-    /// The path MTU towards `destination` through this interface.
-    fn path_mtu(&self, links: &Links<P>, interface: usize, destination: IpAddr, now: Time) -> usize {
-        let device = links.view(interface).mtu_for(destination);
-        let stated = self.attributes(links, destination);
-        let device = stated.mtu.map_or(device, |mtu| device.min(usize::from(mtu)));
-        let known = if stated.mtu_locked { None } else { self.reported_mtu(destination, now) };
-        known.map_or(device, |known| device.min(usize::from(known)))
+    /// The path to `destination` through this interface.
+    #[inline]
+    fn path(&self, links: &Links<P>, interface: usize, destination: IpAddr) -> KnownPath {
+        let link = links.view(interface).mtu_for(destination);
+        KnownPath { destination, link, attributes: self.attributes(links, destination) }
     }
 
     /// The path MTU to `destination` that routers have reported, if any.
     pub fn reported_mtu(&self, destination: IpAddr, now: Time) -> Option<u16> {
-        // Relaxed: a thread that does not see a report yet opens as before it. What comes after the report, in this thread
-        // or by any hand-over, sees it.
-        if self.knows_paths.load(Ordering::Relaxed) { self.path_mtu.hold().lookup(destination, now) } else { None }
-    }
-
-    /// Changes the table of path MTUs.
-    #[cold]
-    fn change_path_mtus<R>(&self, change: impl FnOnce(&mut PathMtuTable) -> R) -> R {
-        let mut table = self.path_mtu.hold();
-        let result = change(&mut table);
-        self.knows_paths.store(!table.is_empty(), Ordering::Relaxed);
-        result
+        (&self.path_mtus).reported(destination, now).map(|known| known.mtu)
     }
 
     /// The largest TCP data without options that the link towards `destination` carries, regardless of the rest of the
@@ -248,24 +179,20 @@ impl<P: Platform> Routes<P> {
     ) -> Option<Estimate> {
         let destination = error.tuple.remote_addr;
         let (interface, _) = self.lookup(links, destination)?;
-        let current = self.path_mtu(links, interface, destination, now);
-        Some(ip::path_mtu::estimate(destination, reported, error.sent, current))
+        Some(self.path(links, interface, destination).estimate(&&self.path_mtus, reported, error.sent, now))
     }
 
     /// Stores the path MTU that a connection accepted from a router, for all to that destination.
     pub(crate) fn learn_path_mtu(&self, links: &Links<P>, destination: IpAddr, estimate: Estimate, now: Time) {
         let Some((interface, _)) = self.lookup(links, destination) else { return };
-        let link = links.view(interface).mtu_for(destination);
-        let changed = self.change_path_mtus(|table| table.update(destination, estimate, link, now));
-        if changed && estimate.fragments {
-            // Cached headers have DF set, but routers must be allowed to fragment on this path.
+        if self.path(links, interface, destination).learn(&mut &self.path_mtus, estimate, now) {
             self.invalidate();
         }
     }
 
     /// Removes expired path MTUs.
     pub(crate) fn timeouts(&self, now: Time) {
-        if self.knows_paths.load(Ordering::Relaxed) && self.change_path_mtus(|table| table.timeouts(now)) {
+        if (&self.path_mtus).timeouts(now) {
             // Connections look up their route again when they next send (RFC 1191 section 6.3).
             self.invalidate();
         }
@@ -275,8 +202,8 @@ impl<P: Platform> Routes<P> {
     /// below the accepted minimum.
     #[cold]
     pub(crate) fn may_be_fragmented(&self, links: &Links<P>, destination: IpAddr, now: Time) -> bool {
-        destination.is_ipv4()
-            && (self.attributes(links, destination).mtu_locked || self.path_mtu.hold().fragments(destination, now))
+        let attributes = self.attributes(links, destination);
+        ip::path_mtu::may_be_fragmented(destination, attributes, &&self.path_mtus, now)
     }
 
     /// Whether this is a packet-too-big report for a path with an MTU locked by its route.
@@ -293,7 +220,7 @@ impl<P: Platform> Routes<P> {
         options: &'o ConnectionOptions,
         destination: IpAddr,
     ) -> Cow<'o, ConnectionOptions> {
-        if self.describes_paths() {
+        if self.table.describes_paths() {
             Cow::Owned(self.filled_in(links, options, destination))
         } else {
             Cow::Borrowed(options)

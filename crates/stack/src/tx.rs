@@ -15,6 +15,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ip::LinkHeader;
+use ip::neighbour::{link_header, resolve_or_queue};
 use ip::output::{DEFAULT_TTL, Identifications};
 use ip::{PerDestination, RouteTable};
 use observe::{Counters, DropReason, Time};
@@ -25,6 +26,7 @@ use sync::{CachePadded, ClaimLock, LockClass, LockKind, Platform};
 use tcp::{Outbox, PathUpdate, RouteChanged};
 use wire::rss::Toeplitz;
 
+use crate::access::Neighbours;
 use crate::account::WaitingPackets;
 use crate::batch_checks::BatchChecks;
 use crate::charge;
@@ -32,7 +34,6 @@ use crate::control::Control;
 use crate::deferred::DeferredEffects;
 use crate::flow::{Flow, Target};
 use crate::links::Links;
-use crate::neighbours::Neighbours;
 use crate::route_cache::RouteCache;
 use crate::routes::Routes;
 
@@ -283,8 +284,8 @@ impl<P: Platform> Egress<P> {
         let acknowledged =
             out.segments.first().and_then(|segment| acknowledgement(segment)).unwrap_or(route.acknowledged);
         let progress = route.in_doubt && route.acknowledged != acknowledged;
-        let way = ((interface, self.links.view(interface)), (next_hop, remote));
-        let found = self.neighbours.link_header(way.0, way.1, progress, self.batch_now(), deferred);
+        let (view, mut neighbours) = (self.links.view(interface), self.neighbours.of(interface, deferred));
+        let found = link_header(&mut neighbours, view, (next_hop, remote), progress, self.batch_now());
         let Some((link, in_doubt)) = found else { return false };
         let generation = if in_doubt || changed { generation ^ 1 } else { generation };
         *route = RouteCache { generation, port: port as u16, acknowledged, link: Some(link), in_doubt };
@@ -343,8 +344,8 @@ impl<P: Platform> Egress<P> {
             return counters.count_drop(DropReason::NoRoute);
         };
         let now = self.links.clock().now();
-        let link = (interface, self.links.view(interface));
-        let mut frames = self.neighbours.resolve_or_queue(link, next_hop, packet, now, (counters, &mut *deferred));
+        let (view, mut neighbours) = (self.links.view(interface), self.neighbours.of(interface, deferred));
+        let mut frames = resolve_or_queue(&mut neighbours, view, next_hop, packet, now, counters);
         self.send_frames(interface, hash, &mut frames, counters, deferred);
     }
 

@@ -12,7 +12,7 @@ use sync::Platform;
 use udp::UdpEvent;
 use wire::FourTuple;
 
-use super::place::Place;
+use super::DatagramAccess;
 use crate::call::ArrivingDatagram;
 use crate::deferred::DeferredEffects;
 use crate::route_cache::RouteCache;
@@ -22,7 +22,7 @@ use crate::udp_call::{UdpCall, UdpReply, UdpRequest};
 use crate::udp_table::HeldSocket;
 
 /// Datagram sockets; see the module documentation.
-pub trait Datagrams: Place {
+pub trait Datagrams: DatagramAccess {
     /// A datagram arrives.
     fn datagram(&mut self, datagram: ArrivingDatagram, deferred: &mut DeferredEffects<Self::Platform>) {
         let ArrivingDatagram { tuple, datagram, .. } = datagram;
@@ -91,7 +91,7 @@ pub trait Datagrams: Place {
     }
 }
 
-impl<L: Place> Datagrams for L {}
+impl<L: DatagramAccess> Datagrams for L {}
 
 /// A datagram arrives at its socket, header and all.
 fn arrives<P: Platform>(datagram: ip::Datagram, held: &mut HeldSocket<'_, P>) -> Result<(), DropReason> {

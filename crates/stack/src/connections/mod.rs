@@ -6,6 +6,7 @@
 //! | file | what happens |
 //! |---|---|
 //! | `place.rs` ([`Place`]) | the interface to the place: how a connection is found, used, inserted and removed |
+//! | `datagram_access.rs` ([`DatagramAccess`]) | the part of it for datagram sockets |
 //! | `arrivals.rs` ([`Arrivals`]) | a segment, a datagram or an ICMP error arrives: look-up order, half-open connections, cookies, adoption |
 //! | `events.rs` ([`Events`]) | an event runs, and its effects on timers, tables and listeners; containment of a panic |
 //! | `calls.rs` ([`Calls`]) | a user's call, active opens included |
@@ -18,6 +19,7 @@
 
 mod arrivals;
 mod calls;
+mod datagram_access;
 mod datagrams;
 mod events;
 mod handlers;
@@ -26,6 +28,7 @@ mod upkeep;
 
 pub use arrivals::Arrivals;
 pub use calls::Calls;
+pub use datagram_access::DatagramAccess;
 pub use datagrams::Datagrams;
 pub use events::Events;
 pub(crate) use events::ResetOnPanic;

@@ -15,18 +15,18 @@ use sync::{Platform, Writers};
 use tcp::{Outbox, PathUpdate, Pcb, TableChange, TcpEvent};
 use wire::FourTuple;
 
+use super::DatagramAccess;
 use crate::account;
 use crate::bound_sockets::BoundSockets;
 use crate::call::{ArrivingSegment, OpenRequest};
 use crate::deferred::{DeferredEffects, LazyEffects};
-use crate::flow::{Flow, Key, UdpName};
+use crate::flow::{Flow, Key};
 use crate::handshakes::Handshakes;
 use crate::route_cache::RouteCache;
 use crate::shared::Shared;
 use crate::socket::handler::HandlerState;
-use crate::socket::{Admission, Readiness, TcpSocket, UdpShared};
+use crate::socket::{Admission, Readiness, TcpSocket};
 use crate::table::index::VacantEntry;
-use crate::udp_table::HeldSocket;
 
 /// The effects of an event to be performed once the connection is released.
 #[must_use = "deadlines and table changes are lost with it"]
@@ -85,7 +85,7 @@ impl<T, P: Platform> Directory<T, P> {
 }
 
 /// The directory of a place.
-pub type DirectoryOf<L> = Directory<<L as Place>::Table, <L as Place>::Platform>;
+pub type DirectoryOf<L> = Directory<<L as Place>::Table, <L as DatagramAccess>::Platform>;
 
 /// The context of a directory.
 pub struct Site<'a, L: Place> {
@@ -135,13 +135,12 @@ pub struct Opened<L: Place> {
     pub effects: Option<Effects>,
 }
 
-/// Where connections are kept, and how a thread gets access to one.
+/// Where connections are kept, and how a thread gets access to one. Datagram sockets have their home in a place, too; the
+/// access to them is the supertrait.
 ///
 /// Methods are called by a thread that the architecture admits: the one that holds the cell, or any thread where
 /// connections have locks of their own.
-pub trait Place: Sized {
-    /// The platform of its locks.
-    type Platform: Platform;
+pub trait Place: DatagramAccess + Sized {
     /// A connection, as the thread that works on it names it.
     type Id: Clone;
     /// A lock that a look-up may keep until the event has processed its acknowledgement (the table lock of FreeBSD 7).
@@ -154,12 +153,6 @@ pub trait Place: Sized {
     type Layout: Copy;
     /// Whether [`Place::rearm`] sets the wake-up. If so, an event that replaces it needs no [`Place::arm`] before.
     const REARMS: bool;
-
-    /// The stack.
-    fn shared(&self) -> &Arc<Shared<Self::Platform>>;
-
-    /// The counters of the calling thread.
-    fn counters(&self) -> &Counters;
 
     /// The counters of all threads in this place. Exact at rest.
     fn counted(&self) -> CounterSnapshot {
@@ -216,22 +209,6 @@ pub trait Place: Sized {
         now: Time,
         deferred: &mut DeferredEffects<Self::Platform>,
     ) -> Result<Opened<Self>, crate::call::OpenRefused>;
-
-    /// Exclusive use of the datagram socket of this name, which has its home here. `None`: it is not bound.
-    fn with_socket<R>(&mut self, name: UdpName, f: impl FnOnce(HeldSocket<'_, Self::Platform>) -> R) -> Option<R>;
-
-    /// The same for the socket that matches a datagram of this tuple best.
-    fn with_socket_for<R>(
-        &mut self,
-        tuple: &FourTuple,
-        f: impl FnOnce(HeldSocket<'_, Self::Platform>) -> R,
-    ) -> Option<R>;
-
-    /// Makes this place the home of a socket.
-    fn bind_socket(&mut self, socket: Arc<UdpShared<Self::Platform>>);
-
-    /// Removes a socket and drops its queue.
-    fn unbind_socket(&mut self, name: UdpName);
 
     /// Whether the calling thread runs this event of a connection, as its next step. False: the thread that uses the
     /// connection will run it, or it was dropped and counted.

@@ -26,7 +26,7 @@ use crate::account;
 use crate::attempt::attempt;
 use crate::call::{ArrivingSegment, OpenRefused, OpenRequest};
 use crate::charge;
-use crate::connections::{Directory, DirectoryOf, Effects, Events, NewConnection, Opened, Place, Site};
+use crate::connections::{DatagramAccess, Directory, DirectoryOf, Effects, Events, NewConnection, Opened, Place, Site};
 use crate::containment::FaultScope;
 use crate::deferred::{DeferredEffects, LazyEffects};
 use crate::flow::{Flow, Key, UdpName};
@@ -165,15 +165,8 @@ fn hold<P: Platform, R>(
     result
 }
 
-impl<P: Platform> Place for Cell<P> {
+impl<P: Platform> DatagramAccess for Cell<P> {
     type Platform = P;
-    /// Its slot.
-    type Id = u32;
-    type Held = ();
-    type Missing = VacantEntry;
-    type Table = OwnedTable<P>;
-    type Layout = ();
-    const REARMS: bool = true;
 
     #[inline(always)]
     fn shared(&self) -> &Arc<Shared<P>> {
@@ -184,6 +177,39 @@ impl<P: Platform> Place for Cell<P> {
     fn counters(&self) -> &Counters {
         &self.counters
     }
+
+    fn with_socket<R>(&mut self, name: UdpName, f: impl FnOnce(HeldSocket<'_, P>) -> R) -> Option<R> {
+        let bound = self.datagrams.find(name)?;
+        Some(hold(bound, (&self.shared, &self.counters, &self.account, self.writers), f))
+    }
+
+    fn with_socket_for<R>(&mut self, tuple: &FourTuple, f: impl FnOnce(HeldSocket<'_, P>) -> R) -> Option<R> {
+        let bound = self.datagrams.best(tuple)?;
+        Some(hold(bound, (&self.shared, &self.counters, &self.account, self.writers), f))
+    }
+
+    fn bind_socket(&mut self, socket: Arc<UdpShared<P>>) {
+        let pcb = StoredUdpPcb::new(socket.local());
+        self.datagrams.insert(socket, pcb);
+    }
+
+    fn unbind_socket(&mut self, name: UdpName) {
+        if let Some(mut bound) = self.datagrams.remove(name) {
+            udp::UdpClose.run(&mut bound.pcb.pcb, &mut udp::UdpOutbox::new(&self.counters));
+            let control = self.shared.control();
+            control.account().take_datagrams(&self.account, bound.pcb.growth(), control.tcp());
+        }
+    }
+}
+
+impl<P: Platform> Place for Cell<P> {
+    /// Its slot.
+    type Id = u32;
+    type Held = ();
+    type Missing = VacantEntry;
+    type Table = OwnedTable<P>;
+    type Layout = ();
+    const REARMS: bool = true;
 
     #[inline(always)]
     fn find(&mut self, tuple: &FourTuple, hash: u32) -> Result<(u32, ()), VacantEntry> {
@@ -306,29 +332,6 @@ impl<P: Platform> Place for Cell<P> {
                 site.shared.failures.note(panic, FaultScope::Connection(flow.tuple), site.counters);
                 Err(OpenRefused::Fault)
             }
-        }
-    }
-
-    fn with_socket<R>(&mut self, name: UdpName, f: impl FnOnce(HeldSocket<'_, P>) -> R) -> Option<R> {
-        let bound = self.datagrams.find(name)?;
-        Some(hold(bound, (&self.shared, &self.counters, &self.account, self.writers), f))
-    }
-
-    fn with_socket_for<R>(&mut self, tuple: &FourTuple, f: impl FnOnce(HeldSocket<'_, P>) -> R) -> Option<R> {
-        let bound = self.datagrams.best(tuple)?;
-        Some(hold(bound, (&self.shared, &self.counters, &self.account, self.writers), f))
-    }
-
-    fn bind_socket(&mut self, socket: Arc<UdpShared<P>>) {
-        let pcb = StoredUdpPcb::new(socket.local());
-        self.datagrams.insert(socket, pcb);
-    }
-
-    fn unbind_socket(&mut self, name: UdpName) {
-        if let Some(mut bound) = self.datagrams.remove(name) {
-            udp::UdpClose.run(&mut bound.pcb.pcb, &mut udp::UdpOutbox::new(&self.counters));
-            let control = self.shared.control();
-            control.account().take_datagrams(&self.account, bound.pcb.growth(), control.tcp());
         }
     }
 

@@ -44,7 +44,8 @@ use crate::attempt::attempt;
 use crate::call::{self, OpenRefused, OpenRequest, Reply};
 use crate::charge::{self, EventWork, LateCheck};
 use crate::connections::{
-    Arrivals, Calls, Directory, DirectoryOf, Effects, NewConnection, Opened, Place, Site, UnawaitedEvent, Upkeep,
+    Arrivals, Calls, DatagramAccess, Directory, DirectoryOf, Effects, NewConnection, Opened, Place, Site,
+    UnawaitedEvent, Upkeep,
 };
 use crate::containment::FaultScope;
 use crate::deferred::{DeferredEffects, LazyEffects};
@@ -345,14 +346,9 @@ impl<P: Platform, R: ConnectionRef<P>> Locked<P, R> {
     }
 }
 
-impl<'a, P: Platform, R: ConnectionRef<P>> Place for &'a Locked<P, R> {
+impl<P: Platform, R: ConnectionRef<P>> DatagramAccess for &Locked<P, R> {
     type Platform = P;
-    type Id = R;
-    type Held = TableGuard<'a, P, R>;
-    type Missing = ();
-    type Table = SharedTable<P, R>;
-    type Layout = ConnectionLocks;
-    const REARMS: bool = false;
+
     fn shared(&self) -> &Arc<Shared<P>> {
         &self.shared
     }
@@ -360,6 +356,39 @@ impl<'a, P: Platform, R: ConnectionRef<P>> Place for &'a Locked<P, R> {
     fn counters(&self) -> &Counters {
         self.counters.here()
     }
+
+    fn with_socket<T>(&mut self, name: UdpName, f: impl FnOnce(HeldSocket<'_, P>) -> T) -> Option<T> {
+        let (socket, pcb) = found(self.datagrams.lock().find(name))?;
+        Some(self.with_held(&socket, &mut pcb.lock(), f))
+    }
+
+    fn with_socket_for<T>(&mut self, tuple: &FourTuple, f: impl FnOnce(HeldSocket<'_, P>) -> T) -> Option<T> {
+        let (socket, pcb) = found(self.datagrams.lock().best(tuple))?;
+        Some(self.with_held(&socket, &mut pcb.lock(), f))
+    }
+
+    fn bind_socket(&mut self, socket: Arc<UdpShared<P>>) {
+        let pcb = self.behind_lock(StoredUdpPcb::new(socket.local()));
+        self.datagrams.lock().insert(socket, pcb);
+    }
+
+    fn unbind_socket(&mut self, name: UdpName) {
+        let removed = self.datagrams.lock().remove(name);
+        if let Some(bound) = removed {
+            let mut datagrams = bound.pcb.lock();
+            udp::UdpClose.run(&mut datagrams.pcb, &mut udp::UdpOutbox::new(self.counters()));
+            self.charge_datagrams(&mut datagrams);
+        }
+    }
+}
+
+impl<'a, P: Platform, R: ConnectionRef<P>> Place for &'a Locked<P, R> {
+    type Id = R;
+    type Held = TableGuard<'a, P, R>;
+    type Missing = ();
+    type Table = SharedTable<P, R>;
+    type Layout = ConnectionLocks;
+    const REARMS: bool = false;
 
     fn counted(&self) -> CounterSnapshot {
         self.counters.snapshot()
@@ -458,30 +487,6 @@ impl<'a, P: Platform, R: ConnectionRef<P>> Place for &'a Locked<P, R> {
         let (id, key) = Self::insert(directory, site, new, absent).ok_or(OpenRefused::Fault)?;
         id.socket.placed(key);
         Ok(Opened { id, key, route, effects })
-    }
-
-    fn with_socket<T>(&mut self, name: UdpName, f: impl FnOnce(HeldSocket<'_, P>) -> T) -> Option<T> {
-        let (socket, pcb) = found(self.datagrams.lock().find(name))?;
-        Some(self.with_held(&socket, &mut pcb.lock(), f))
-    }
-
-    fn with_socket_for<T>(&mut self, tuple: &FourTuple, f: impl FnOnce(HeldSocket<'_, P>) -> T) -> Option<T> {
-        let (socket, pcb) = found(self.datagrams.lock().best(tuple))?;
-        Some(self.with_held(&socket, &mut pcb.lock(), f))
-    }
-
-    fn bind_socket(&mut self, socket: Arc<UdpShared<P>>) {
-        let pcb = self.behind_lock(StoredUdpPcb::new(socket.local()));
-        self.datagrams.lock().insert(socket, pcb);
-    }
-
-    fn unbind_socket(&mut self, name: UdpName) {
-        let removed = self.datagrams.lock().remove(name);
-        if let Some(bound) = removed {
-            let mut datagrams = bound.pcb.lock();
-            udp::UdpClose.run(&mut datagrams.pcb, &mut udp::UdpOutbox::new(self.counters()));
-            self.charge_datagrams(&mut datagrams);
-        }
     }
 
     fn admit(&mut self, connection: &Self::Id, event: UnawaitedEvent<'_>, now: Time) -> bool {

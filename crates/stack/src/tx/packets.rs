@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use ip::ErrorKind;
 use ip::interface::Cast;
+use ip::neighbour::{link_header, resolve_or_queue};
 use ip::output::Fragmentation;
 use observe::{Counter, Counters, DropReason, Time};
 use pktbuf::PktBuf;
@@ -52,9 +53,9 @@ impl<P: Platform> Egress<P> {
     ) {
         let mut send = |mut packet: PktBuf| {
             packet.meta_mut().flow_hash = Some(hash);
-            let link = (interface, self.links.view(interface));
-            let around = (counters, &mut *deferred);
-            let mut frames = self.neighbours.resolve_or_queue(link, next_hop, packet, self.links.clock().now(), around);
+            let (view, mut neighbours) = (self.links.view(interface), self.neighbours.of(interface, deferred));
+            let now = self.links.clock().now();
+            let mut frames = resolve_or_queue(&mut neighbours, view, next_hop, packet, now, counters);
             self.send_frames(interface, hash, &mut frames, counters, deferred);
         };
         let mtu = self.links.view(interface).mtu_for(destination);
@@ -150,8 +151,8 @@ impl<P: Platform> Egress<P> {
         let Some(port) = self.links.port_of(interface, hash).filter(|_| ip::interface::is_unicast(destination)) else {
             return unknown;
         };
-        let link = (interface, self.links.view(interface));
-        match self.neighbours.link_header(link, (next_hop, destination), false, self.batch_now(), deferred) {
+        let (view, mut neighbours) = (self.links.view(interface), self.neighbours.of(interface, deferred));
+        match link_header(&mut neighbours, view, (next_hop, destination), false, self.batch_now()) {
             Some((link, false)) => {
                 RouteCache { generation, port: port as u16, link: Some(link), ..RouteCache::default() }
             }

@@ -10,11 +10,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ip::neighbour::NeighbourTiming;
-use ip::{InterfaceView, LinkHeader, NeighbourEffects, NeighbourTable, Resolution};
+use ip::{InterfaceView, NeighbourAccess, NeighbourEffects, NeighbourTable, Resolution};
 use observe::{Counters, Time};
 use pktbuf::PktBuf;
-use smallvec::{SmallVec, smallvec};
 use sync::{Atomic, ClaimGuard, ClaimLock, LockClass, LockKind, Ordering, Platform};
+use wire::ethernet::MacAddr;
 
 use crate::account::WaitingPackets;
 use crate::batch_checks::BatchChecks;
@@ -118,29 +118,10 @@ impl<P: Platform> Neighbours<P> {
         }
     }
 
-    /// The link header for `next_hop`, if its link address is known and fresh, and whether the neighbour's reachability
-    /// is in doubt: the header must then not be cached. `progress`: the transport has just seen forward progress, which
-    /// confirms reachability (RFC 4861 section 7.3.1).
-    pub(crate) fn link_header(
-        &self,
-        (interface, view): (usize, &InterfaceView),
-        (next_hop, destination): (IpAddr, IpAddr),
-        progress: bool,
-        now: Time,
-        deferred: &mut DeferredEffects<P>,
-    ) -> Option<(LinkHeader, bool)> {
-        if !view.framing.has_addresses() {
-            return Some((LinkHeader::None, false));
-        }
-        let mut table = self.table(interface);
-        let mac = table.lookup(next_hop)?;
-        let mut in_doubt = table.is_in_doubt(next_hop);
-        if in_doubt && progress {
-            table.confirm(now, next_hop);
-            self.note(interface, &table, deferred);
-            in_doubt = false;
-        }
-        Some((view.link_header(mac, destination), in_doubt))
+    /// The neighbours of one interface, for an event.
+    #[inline]
+    pub(crate) fn of<'a>(&'a self, interface: usize, deferred: &'a mut DeferredEffects<P>) -> NeighboursInEvent<'a, P> {
+        NeighboursInEvent { all: self, interface, deferred }
     }
 
     /// Probes a neighbour. True: cached data about it is no longer valid.
@@ -166,38 +147,6 @@ impl<P: Platform> Neighbours<P> {
         }
     }
 
-    /// Puts a link header in front of an IP packet, or queues it until its neighbour answers. Returns the frames to
-    /// send now: the packet, or the solicitation.
-    pub(crate) fn resolve_or_queue(
-        &self,
-        (interface, view): (usize, &InterfaceView),
-        next_hop: IpAddr,
-        packet: PktBuf,
-        now: Time,
-        (counters, deferred): (&Counters, &mut DeferredEffects<P>),
-    ) -> SmallVec<[PktBuf; 8]> {
-        if !view.framing.has_addresses() {
-            return smallvec![packet];
-        }
-        let mut table = self.table(interface);
-        table.set_memory_short(self.waiting.is_memory_short());
-        let resolution = table.resolve(now, view, next_hop, packet, counters);
-        self.checks.deadline.note(table.next_deadline(), deferred);
-        self.enter_waiting(interface, &table, now, deferred);
-        drop(table);
-        match resolution {
-            Resolution::Ready(mac, mut packet) => {
-                view.link_header(mac, next_hop).prepend(&mut packet);
-                smallvec![packet]
-            }
-            Resolution::Queued { solicit } => solicit.into_iter().collect(),
-            Resolution::Dropped(reason) => {
-                counters.count_drop(reason);
-                SmallVec::new()
-            }
-        }
-    }
-
     /// Applies an event to the interface's table: an arrival, or the passage of time. Frames to send are passed to
     /// `transmit` in order, with the table held: a packet that finds its neighbour resolved is sent after those that
     /// waited for it, whichever thread sends it (G7).
@@ -220,5 +169,42 @@ impl<P: Platform> Neighbours<P> {
         self.enter_waiting(interface, &table, now, deferred);
         effects.frames.drain(..).for_each(|frame| transmit(frame, deferred));
         effects
+    }
+}
+
+/// The neighbours of one interface for the length of an event, whose effects it records: when there is work next, the
+/// memory of waiting packets, and whether a neighbour is in doubt.
+pub(crate) struct NeighboursInEvent<'a, P: Platform> {
+    all: &'a Neighbours<P>,
+    interface: usize,
+    deferred: &'a mut DeferredEffects<P>,
+}
+
+impl<P: Platform> NeighbourAccess for NeighboursInEvent<'_, P> {
+    #[inline]
+    fn reach(&mut self, now: Time, next_hop: IpAddr, progress: bool) -> Option<(MacAddr, bool)> {
+        let mut table = self.all.table(self.interface);
+        let confirms = progress && table.is_in_doubt(next_hop);
+        let found = table.reach(now, next_hop, progress);
+        if confirms {
+            self.all.note(self.interface, &table, self.deferred);
+        }
+        found
+    }
+
+    fn resolve(
+        &mut self,
+        now: Time,
+        interface: &InterfaceView,
+        next_hop: IpAddr,
+        packet: PktBuf,
+        counters: &Counters,
+    ) -> Resolution {
+        let mut table = self.all.table(self.interface);
+        table.set_memory_short(self.all.waiting.is_memory_short());
+        let resolution = table.resolve(now, interface, next_hop, packet, counters);
+        self.all.checks.deadline.note(table.next_deadline(), self.deferred);
+        self.all.enter_waiting(self.interface, &table, now, self.deferred);
+        resolution
     }
 }
