@@ -2,20 +2,18 @@
 //! invariants): a driver reads it once a batch, whatever the number of segments.
 
 use std::cell::Cell;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dev::{Device, QueuePair, mem};
 use every_arch::every_arch;
-use pktbuf::PktBuf;
+use stack::Architecture;
 use stack::call::{Call, Reply};
 use stack::socket::TcpSocket;
-use stack::{Addressing, Architecture, Clock, Driver, InterfaceConfig, Stack, StackConfig};
 use sync::{Platform, Real};
 use tcp::Received;
 use tcp::config::BufferSizes;
-use testbed::frames::{self, Ends, ISS, STACK, Segment, tcp_of};
+use testbed::frames::{self, Ends, ISS, Segment, tcp_of};
+use testbed::node::{Node, NodeConfig};
 use wire::tcp::{Options, TcpFlags, Timestamps};
 
 const PORT: u16 = 80;
@@ -49,10 +47,8 @@ fn reads<R>(work: impl FnOnce() -> R) -> (R, u64) {
 }
 
 /// A stack on the calling thread with an open connection, and the peer's end of it.
-struct World {
-    stack: Stack<Timed>,
-    driver: Driver<Timed>,
-    far: QueuePair,
+struct Opened {
+    node: Node<Timed>,
     ends: Ends,
     socket: Option<Arc<TcpSocket<Timed>>>,
     /// Bytes that the peer has sent, and its acknowledgement number.
@@ -60,33 +56,19 @@ struct World {
     acknowledged: u32,
 }
 
-impl World {
-    fn new(arch: Architecture, ends: Ends) -> World {
-        let (near, mut far) = mem::pair::<Timed>(mem::MemConfig::default());
-        let mut config = StackConfig::new(arch);
-        (config.clock, config.seed, config.cpus, config.own_threads) = (Clock::Platform, Some(1), 2, false);
-        config.tcp.receive_buffer = BufferSizes { min: 8_000, initial: 8_000, max: 8_000 };
-        let interface = InterfaceConfig {
-            device: Box::new(near),
-            addresses: vec![(STACK.into(), 24), ("fd00::1".parse().expect("an address"), 64)],
-            gateways: Vec::new(),
-            addressing: Addressing::default(),
-        };
-        let (stack, mut drivers) = Stack::build(config, vec![interface]).expect("the stack builds");
-        let driver = drivers.pop().expect("a driver");
-        let far = far.take_queues().pop().expect("a queue pair");
-        let mut world = World { stack, driver, far, ends, socket: None, sent: 0, acknowledged: 0 };
-        for frame in [frames::arp_request(), frames::neighbour_solicitation()] {
-            world.put(&frame);
-        }
-        world.settle();
-        world.connect();
-        world
+impl Opened {
+    fn new(arch: Architecture, ends: Ends) -> Opened {
+        let mut terms = NodeConfig { platform_clock: true, ..NodeConfig::new(arch) };
+        terms.tcp.receive_buffer = BufferSizes { min: 8_000, initial: 8_000, max: 8_000 };
+        let mut node = Node::with_known_peer(terms);
+        node.exchange(&frames::neighbour_solicitation());
+        let mut opened = Opened { node, ends, socket: None, sent: 0, acknowledged: 0 };
+        opened.connect();
+        opened
     }
 
     fn connect(&mut self) {
-        let any = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), PORT);
-        let listener = self.stack.listen(any, 8, Default::default()).expect("the port is free");
+        let listener = self.node.listen(PORT, 8);
         let options = Options { mss: Some(1_400), timestamps: Some(Timestamps { value: 1, echo: 0 }), ..Options::NONE };
         self.put(&Segment::syn(PEER, PORT).options(options).frame_over(self.ends));
         let (header, _) = self.settle().pop().expect("a SYN-ACK");
@@ -110,25 +92,19 @@ impl World {
     }
 
     fn put(&mut self, frame: &[u8]) {
-        let buffer = PktBuf::from_slice(frame).expect("a packet buffer");
-        assert!(self.far.tx.transmit(buffer).is_ok(), "the ring has room");
-        self.far.tx.flush();
+        self.node.put(frame);
     }
 
-    /// Polls until nothing is left to do; returns the segments that the stack has sent.
+    /// Runs the stack until nothing is left to do; returns the segments that it has sent.
     fn settle(&mut self) -> Vec<(wire::tcp::Header, usize)> {
-        while self.driver.poll() > 0 || !self.stack.is_quiescent() {}
-        self.received()
+        segments(&self.node.settle())
     }
 
-    /// The segments that the stack has sent.
+    /// The segments that the stack has sent, without running it.
     fn received(&mut self) -> Vec<(wire::tcp::Header, usize)> {
-        let (mut batch, mut segments) = (Vec::new(), Vec::new());
-        while self.far.rx.receive(&mut batch, 64) > 0 {
-            segments
-                .extend(batch.drain(..).filter_map(|frame| tcp_of(&frame).map(|(header, data)| (header, data.len()))));
-        }
-        segments
+        let mut sent = Vec::new();
+        self.node.collect(&mut sent);
+        segments(&sent)
     }
 
     fn socket(&self) -> Arc<TcpSocket<Timed>> {
@@ -136,19 +112,24 @@ impl World {
     }
 }
 
-/// The two ways in which a user's RECEIVE enters a stack; each returns the number of bytes read.
-const RECEIVES: [fn(&World) -> usize; 2] = [by_call, by_method];
+/// The headers of the segments among frames, and the lengths of their data.
+fn segments(sent: &[Vec<u8>]) -> Vec<(wire::tcp::Header, usize)> {
+    sent.iter().filter_map(|frame| tcp_of(frame).map(|(header, data)| (header, data.len()))).collect()
+}
 
-fn by_call(world: &World) -> usize {
-    match world.stack.call(&world.socket().target(), Call::Receive(tcp::Receive { max: usize::MAX })) {
+/// The two ways in which a user's RECEIVE enters a stack; each returns the number of bytes read.
+const RECEIVES: [fn(&Opened) -> usize; 2] = [by_call, by_method];
+
+fn by_call(opened: &Opened) -> usize {
+    match opened.node.stack.call(&opened.socket().target(), Call::Receive(tcp::Receive { max: usize::MAX })) {
         Reply::Received(Ok(received)) => received.data.iter().map(|data| data.len()).sum(),
         _ => 0,
     }
 }
 
-fn by_method(world: &World) -> usize {
+fn by_method(opened: &Opened) -> usize {
     let mut received = Received::default();
-    let answer = world.stack.receive(&world.socket().target(), tcp::Receive { max: usize::MAX }, &mut received);
+    let answer = opened.node.stack.receive(&opened.socket().target(), tcp::Receive { max: usize::MAX }, &mut received);
     assert_eq!(answer, Some(Ok(())));
     received.data.iter().map(|data| data.len()).sum()
 }
@@ -156,16 +137,16 @@ fn by_method(world: &World) -> usize {
 #[every_arch]
 fn segments_of_a_batch_read_the_clock_no_oftener_than_one(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
-        let mut world = World::new(arch, ends);
+        let mut opened = Opened::new(arch, ends);
         let [one, many] = [1, 16].map(|count| {
             for _ in 0..count {
-                let frame = world.segment(&[7; 100]);
-                world.put(&frame);
+                let frame = opened.segment(&[7; 100]);
+                opened.put(&frame);
             }
-            let (taken, read) = reads(|| world.driver.poll());
+            let (taken, read) = reads(|| opened.node.driver.poll());
             assert_eq!(taken, count, "one batch");
-            world.settle();
-            assert_eq!(by_call(&world), count * 100);
+            opened.settle();
+            assert_eq!(by_call(&opened), count * 100);
             read
         });
         assert_eq!(one, many, "the clock is read for each segment");
@@ -177,11 +158,11 @@ fn segments_of_a_batch_read_the_clock_no_oftener_than_one(arch: Architecture) {
 #[every_arch(only(up, shared_nothing, connp_t_lwkt))]
 fn the_thread_that_polls_reads_payload_without_the_clock(arch: Architecture) {
     for (ends, receive) in Ends::BOTH_FAMILIES.into_iter().flat_map(|ends| RECEIVES.map(|receive| (ends, receive))) {
-        let mut world = World::new(arch, ends);
-        let frame = world.segment(&[7; LENGTH]);
-        world.put(&frame);
-        world.settle();
-        assert_eq!(reads(|| receive(&world)), (LENGTH, 0));
+        let mut opened = Opened::new(arch, ends);
+        let frame = opened.segment(&[7; LENGTH]);
+        opened.put(&frame);
+        opened.settle();
+        assert_eq!(reads(|| receive(&opened)), (LENGTH, 0));
     }
 }
 
@@ -191,18 +172,18 @@ fn the_thread_that_polls_reads_payload_without_the_clock(arch: Architecture) {
 #[every_arch(except(up, shared_nothing, connp_t_lwkt))]
 fn a_window_update_has_the_time_of_the_read_not_of_the_last_batch(arch: Architecture) {
     for (ends, receive) in Ends::BOTH_FAMILIES.into_iter().flat_map(|ends| RECEIVES.map(|receive| (ends, receive))) {
-        let mut world = World::new(arch, ends);
+        let mut opened = Opened::new(arch, ends);
         let last = loop {
-            let frame = world.segment(&[7; LENGTH]);
-            world.put(&frame);
-            let (header, _) = world.settle().pop().expect("an acknowledgement");
+            let frame = opened.segment(&[7; LENGTH]);
+            opened.put(&frame);
+            let (header, _) = opened.settle().pop().expect("an acknowledgement");
             if usize::from(header.window) < LENGTH {
                 break header;
             }
         };
         NOW.set(NOW.get() + Duration::from_secs(5).as_nanos() as u64);
-        assert_eq!(receive(&world), world.sent as usize);
-        let (update, _) = world.received().pop().expect("a window update");
+        assert_eq!(receive(&opened), opened.sent as usize);
+        let (update, _) = opened.received().pop().expect("a window update");
         let value = |header: &wire::tcp::Header| header.options.timestamps.expect("a timestamp").value;
         assert_eq!(value(&update).wrapping_sub(value(&last)), 5_000, "in milliseconds");
     }

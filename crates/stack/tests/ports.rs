@@ -4,39 +4,25 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dev::fault::Fault;
-use dev::{Device, mem};
+use dev::mem;
 use every_arch::every_arch;
 use observe::{Counter, DropReason, Time};
 use pktbuf::{Chunk, PktBuf};
 use stack::call::{Call, Reply};
 use stack::socket::{ListenerShared, TcpSocket};
 use stack::{
-    Addressing, Architecture, Clock, Driver, InterfaceConfig, InterfaceOverPorts, Stack, StackConfig, StackError,
-    VirtualClock,
+    Addressing, Architecture, Clock, InterfaceConfig, InterfaceOverPorts, Stack, StackConfig, StackError, VirtualClock,
 };
 use sync::Real;
-// It has the stack compiled for the real machine, which would be compiled for this test once more otherwise.
-use testbed as _;
+use testbed::frames::{PEER as SERVER, STACK as CLIENT};
+use testbed::world::{self, WorldConfig};
 
+type World = world::World<Stack<Real>>;
 type Socket = Arc<TcpSocket<Real>>;
 
-const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
-const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 /// On no link.
 const INNER: Ipv4Addr = Ipv4Addr::new(192, 168, 9, 1);
 const PORT: u16 = 80;
-
-struct End {
-    stack: Stack<Real>,
-    drivers: Vec<Driver<Real>>,
-}
-
-impl End {
-    fn counter(&self, counter: Counter) -> u64 {
-        self.stack.stats().counters.get(counter)
-    }
-}
 
 fn config(arch: Architecture, clock: &Arc<VirtualClock<Real>>, seed: u64, cpus: usize) -> StackConfig<Real> {
     let clock = Clock::Virtual(clock.clone());
@@ -48,100 +34,64 @@ fn over(ports: &[usize], address: Ipv4Addr) -> InterfaceOverPorts {
     InterfaceOverPorts { ports: ports.to_vec(), addresses, gateways: vec![], addressing: Addressing::default() }
 }
 
-struct World {
-    clock: Arc<VirtualClock<Real>>,
-    client: End,
-    server: End,
+/// A client over all of its devices, and a server with these interfaces over its.
+fn world(arch: Architecture, (links, queues, cpus): (usize, usize, usize), server: Vec<InterfaceOverPorts>) -> World {
+    over_faulty((arch, ""), (links, queues, cpus), server)
 }
 
-impl World {
-    /// A client over all of its devices, and a server with these interfaces over its.
-    fn new(
-        arch: Architecture,
-        links: impl Fn(usize, mem::MemDevice, &Arc<VirtualClock<Real>>) -> Box<dyn Device>,
-        (count, queues, cpus): (usize, usize, usize),
-        server: Vec<InterfaceOverPorts>,
-    ) -> World {
-        let clock = VirtualClock::new(Time::from_secs(1));
-        let (mut near, mut far) = (Vec::new(), Vec::new());
-        for link in 0..count {
-            let memory = mem::MemConfig { queues, ring_frames: 64, ..Default::default() };
-            let (left, right) = mem::pair::<Real>(memory);
-            near.push(links(link, left, &clock));
-            far.push(links(link, right, &clock));
-        }
-        let all: Vec<usize> = (0..count).collect();
-        let end = |devices, interfaces, seed| {
-            let built = Stack::build_over_ports(config(arch, &clock, seed, cpus), devices, interfaces);
-            let (stack, drivers) = built.expect("the stack builds");
-            End { stack, drivers }
-        };
-        let client = end(near, vec![over(&all, CLIENT)], 1);
-        let server = end(far, server, 2);
-        World { clock, client, server }
-    }
-
-    fn rest(&mut self) {
-        let poll = |end: &mut End| end.drivers.iter_mut().map(Driver::poll).sum::<usize>();
-        while poll(&mut self.client) + poll(&mut self.server) > 0 {}
-    }
-
-    fn pass(&mut self, span: Duration) {
-        let end = self.clock.now() + span;
-        while self.clock.now() < end {
-            self.rest();
-            self.clock.advance(Duration::from_millis(10));
-        }
-        self.rest();
-    }
-
-    fn open(&mut self, listener: &ListenerShared<Real>, to: Ipv4Addr) -> (Socket, Socket) {
-        let client = self.client.stack.connect(None, SocketAddr::new(to.into(), PORT), &Default::default());
-        let client = client.expect("a free port and a route");
-        self.rest();
-        (client, listener.accept().expect("the handshake is complete"))
-    }
+/// The same, with faults of the client's first device.
+fn over_faulty(
+    (arch, faults): (Architecture, &str),
+    (links, queues, cpus): (usize, usize, usize),
+    server: Vec<InterfaceOverPorts>,
+) -> World {
+    let link = mem::MemConfig { queues, ring_frames: 64, ..Default::default() };
+    let faults = faults.parse().expect("a plan");
+    World::over_ports(WorldConfig { links, link, cpus, faults, ..WorldConfig::new([arch; 2]) }, server)
 }
 
-fn listen(end: &End, address: Ipv4Addr) -> Arc<ListenerShared<Real>> {
-    end.stack.listen(SocketAddr::new(address.into(), PORT), 1024, Default::default()).expect("a free port")
+fn open(world: &mut World, listener: &ListenerShared<Real>, to: Ipv4Addr) -> (Socket, Socket) {
+    let client = world.a.connect(None, SocketAddr::new(to.into(), PORT), &Default::default());
+    let client = client.expect("a free port and a route");
+    world.settle();
+    (client, listener.accept().expect("the handshake is complete"))
 }
 
-fn send(end: &End, socket: &Socket, len: usize) {
+fn listen(stack: &Stack<Real>, address: Ipv4Addr) -> Arc<ListenerShared<Real>> {
+    stack.listen(SocketAddr::new(address.into(), PORT), 1024, Default::default()).expect("a free port")
+}
+
+fn send(stack: &Stack<Real>, socket: &Socket, len: usize) {
     let mut buffer = PktBuf::alloc(len).expect("a buffer");
     buffer.append(len).fill(7);
     let mut chunks = tcp::Chunks::new();
     chunks.push(Chunk::Pooled(buffer));
-    let reply = end.stack.call(&socket.target(), Call::Send(tcp::Send { chunks }));
+    let reply = stack.call(&socket.target(), Call::Send(tcp::Send { chunks }));
     assert!(matches!(reply, Reply::Sent(Ok(sent)) if sent.rest.is_empty()));
 }
 
-fn receive(end: &End, socket: &Socket) -> usize {
-    match end.stack.call(&socket.target(), Call::Receive(tcp::Receive { max: usize::MAX })) {
+fn receive(stack: &Stack<Real>, socket: &Socket) -> usize {
+    match stack.call(&socket.target(), Call::Receive(tcp::Receive { max: usize::MAX })) {
         Reply::Received(Ok(received)) => received.data.iter().map(|buffer| buffer.len()).sum(),
         _ => 0,
     }
 }
 
-fn plain(_: usize, device: mem::MemDevice, _: &Arc<VirtualClock<Real>>) -> Box<dyn Device> {
-    Box::new(device)
-}
-
 #[every_arch]
 fn an_interface_without_ports_has_an_address_that_is_reached_by_others(arch: Architecture) {
-    let mut world = World::new(arch, plain, (1, 1, 1), vec![over(&[0], SERVER), over(&[], INNER)]);
+    let mut world = world(arch, (1, 1, 1), vec![over(&[0], SERVER), over(&[], INNER)]);
     let route = format!("{INNER}/32 via {SERVER}").parse().expect("a route");
-    world.client.stack.state_route(&route, 0);
-    let listener = listen(&world.server, INNER);
-    let (client, server) = world.open(&listener, INNER);
-    send(&world.client, &client, 3000);
-    world.rest();
-    assert_eq!(receive(&world.server, &server), 3000);
+    world.a.state_route(&route, 0);
+    let listener = listen(&world.b, INNER);
+    let (client, server) = open(&mut world, &listener, INNER);
+    send(&world.a, &client, 3000);
+    world.settle();
+    assert_eq!(receive(&world.b, &server), 3000);
     // Packets routed there are dropped and counted.
     let lost = Ipv4Addr::new(192, 168, 9, 77);
-    world.server.stack.connect(None, SocketAddr::new(lost.into(), 9), &Default::default()).expect("a route");
+    world.b.connect(None, SocketAddr::new(lost.into(), 9), &Default::default()).expect("a route");
     world.pass(Duration::from_secs(2));
-    assert!(world.server.stack.stats().counters.dropped(DropReason::InterfaceDown) > 0);
+    assert!(world.b.stats().counters.dropped(DropReason::InterfaceDown) > 0);
 }
 
 #[every_arch]
@@ -161,28 +111,23 @@ fn a_stack_without_any_device_keeps_time(arch: Architecture) {
 
 #[every_arch]
 fn flows_are_spread_over_two_ports_and_go_on_by_the_one_that_is_left(arch: Architecture) {
-    let links = |link, device, clock: &Arc<VirtualClock<Real>>| -> Box<dyn Device> {
-        let clock = clock.clone();
-        let faults = if link == 0 { "unplug 3s" } else { "" };
-        Box::new(Fault::new(Box::new(device), faults.parse().expect("a plan"), move || clock.now()))
-    };
-    let mut world = World::new(arch, links, (2, 1, 1), vec![over(&[0, 1], SERVER)]);
-    let listener = listen(&world.server, SERVER);
-    let pairs: Vec<_> = (0..16).map(|_| world.open(&listener, SERVER)).collect();
-    let port_of = |world: &World, socket: &Socket| world.client.stack.shared().links().port_of(0, socket.target().hash);
+    let mut world = over_faulty((arch, "unplug 3s"), (2, 1, 1), vec![over(&[0, 1], SERVER)]);
+    let listener = listen(&world.b, SERVER);
+    let pairs: Vec<_> = (0..16).map(|_| open(&mut world, &listener, SERVER)).collect();
+    let port_of = |world: &World, socket: &Socket| world.a.shared().links().port_of(0, socket.target().hash);
     let by_first = pairs.iter().filter(|(client, _)| port_of(&world, client) == Some(0)).count();
     assert!((1..16).contains(&by_first), "{by_first} of 16 go by the first");
     let through = |world: &mut World| {
-        pairs.iter().for_each(|(client, _)| send(&world.client, client, 2000));
+        pairs.iter().for_each(|(client, _)| send(&world.a, client, 2000));
         world.pass(Duration::from_secs(4));
-        pairs.iter().all(|(_, server)| receive(&world.server, server) == 2000)
+        pairs.iter().all(|(_, server)| receive(&world.b, server) == 2000)
     };
     assert!(through(&mut world), "all arrives by both links");
-    let down = [0, 1].map(|port| world.client.stack.shared().links().ports()[port].is_down());
+    let down = [0, 1].map(|port| world.a.shared().links().ports()[port].is_down());
     assert_eq!(down, [true, false], "the first link was pulled out");
     assert!(pairs.iter().all(|(client, _)| port_of(&world, client) == Some(1)));
     assert!(through(&mut world), "all arrives by the link that is left");
-    assert_eq!(world.server.stack.stats().counters.get(Counter::ResetsOut), 0);
+    assert_eq!(world.b.stats().counters.get(Counter::ResetsOut), 0);
 }
 
 #[test]
@@ -207,19 +152,19 @@ const MANY: usize = 70;
 /// run in its own cell. A lost or misdirected notification would leave frames or messages unprocessed.
 #[every_arch]
 fn seventy_queues_and_cells_serve_their_own_flows(arch: Architecture) {
-    let mut world = World::new(arch, plain, (1, MANY, MANY), vec![over(&[0], SERVER)]);
-    assert_eq!(world.server.drivers.len(), MANY);
-    let listener = listen(&world.server, SERVER);
-    let pairs: Vec<_> = (0..200).map(|_| world.open(&listener, SERVER)).collect();
+    let mut world = world(arch, (1, MANY, MANY), vec![over(&[0], SERVER)]);
+    assert_eq!(world.drivers_of_b().len(), MANY);
+    let listener = listen(&world.b, SERVER);
+    let pairs: Vec<_> = (0..200).map(|_| open(&mut world, &listener, SERVER)).collect();
     let beyond = pairs.iter().filter(|(client, _)| client.target().index(MANY) >= 64).count();
     assert!(beyond > 0, "some flow has a queue beyond a word");
     for (client, _) in &pairs {
-        send(&world.client, client, 5000);
+        send(&world.a, client, 5000);
     }
     world.pass(Duration::from_millis(500));
-    assert!(pairs.iter().all(|(_, server)| receive(&world.server, server) == 5000));
-    assert!(world.client.stack.is_quiescent() && world.server.stack.is_quiescent());
-    assert_eq!(world.client.counter(Counter::Retransmits), 0, "nothing was left lying");
+    assert!(pairs.iter().all(|(_, server)| receive(&world.b, server) == 5000));
+    assert!(world.a.is_quiescent() && world.b.is_quiescent());
+    assert_eq!(world.a.stats().counters.get(Counter::Retransmits), 0, "nothing was left lying");
 }
 
 #[test]

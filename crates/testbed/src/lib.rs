@@ -3,7 +3,8 @@
 //! ([`order_check`]), one that panics on request ([`panicking`]), a model checker's platform that sleeps or counts
 //! differently ([`over`]), random numbers that are the same in every run ([`dice`]), and limits on waiting ([`limit`]).
 //!
-//! [`counting`] counts a thread's locks and read-modify-writes. Two stacks on one link are a [`world`].
+//! [`counting`] counts a thread's locks and read-modify-writes. Two stacks on one link are a [`world`]; hosts take their
+//! [`turns`] in virtual time.
 //!
 //! Not part of the product: its crates depend on this one only for their tests.
 #![forbid(unsafe_code)]
@@ -17,4 +18,5 @@ pub mod order_check;
 pub mod over;
 pub mod panicking;
 pub mod subject;
+pub mod turns;
 pub mod world;

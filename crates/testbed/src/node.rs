@@ -51,6 +51,8 @@ pub struct NodeConfig {
     pub counting: Option<RefCounting>,
     /// See [`StackConfig::runs`].
     pub runs: bool,
+    /// The stack reads the platform's clock, which the test moves, and not the node's.
+    pub platform_clock: bool,
     /// A wrapper around the stack's port.
     pub around: fn(Box<dyn Device>) -> Box<dyn Device>,
 }
@@ -74,6 +76,7 @@ impl NodeConfig {
             lock_kind: None,
             counting: None,
             runs: true,
+            platform_clock: false,
             around: |port| port,
         }
     }
@@ -85,7 +88,7 @@ pub struct Node<P: Platform> {
     pub stack: Stack<P>,
     /// The driver that runs it.
     pub driver: Driver<P>,
-    /// The time it reads.
+    /// The time it reads, unless that is the platform's.
     pub clock: Arc<VirtualClock<P>>,
     /// The other end of its link.
     pub far: QueuePair,
@@ -108,7 +111,7 @@ impl<P: Platform> Node<P> {
         config.own_threads = terms.own_threads;
         config.contain = terms.contain;
         config.tcp = terms.tcp;
-        config.clock = Clock::Virtual(clock.clone());
+        config.clock = if terms.platform_clock { Clock::Platform } else { Clock::Virtual(clock.clone()) };
         config.seed = Some(terms.seed);
         config.lock_kind = terms.lock_kind.unwrap_or(config.lock_kind);
         config.counting = terms.counting;

@@ -35,7 +35,9 @@ impl World {
     }
 
     pub fn on(terms: WorldConfig) -> World {
-        World(world::World::built_by(terms, |End { device, addresses, arch, cpus, tcp, seed, clock }| {
+        World(world::World::built_by(terms, |mut end: End| {
+            let device = end.device();
+            let End { addresses, arch, cpus, tcp, seed, clock, .. } = end;
             let cidrs = addresses.map(|(address, prefix)| Cidr::new(address, prefix).expect("a prefix"));
             let interface = Interface::new(device).addresses(cidrs).expect("addresses");
             let builder = Stack::builder().interface(interface).architecture(arch).cpus(cpus).own_threads(false);
