@@ -55,6 +55,12 @@ impl<'a> Frame<'a> {
         Frame { src, dst, tags: &[], ethertype: None, body: body.into(), padded_to: 0, truncate_to: usize::MAX }
     }
 
+    /// A frame with these bytes, of the type for local experiments (IEEE 802 section 9.2.4), which no stack takes: for tests of
+    /// devices and bridges.
+    pub fn experiment(src: MacAddr, dst: MacAddr, bytes: &'a [u8]) -> Frame<'a> {
+        Frame::new(src, dst, Body::Other(EtherType::Other(0x88b5), bytes))
+    }
+
     /// The frame as on the wire, without preamble and frame check sequence.
     pub fn bytes(&self) -> Vec<u8> {
         let mut out = [self.dst.0, self.src.0].concat();

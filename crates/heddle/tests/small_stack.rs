@@ -1,11 +1,13 @@
 //! A stack can be built, used and dropped by a thread with little memory for its own stack, as an embedding program may
 //! have many of.
 
+mod pair;
+
 use std::io::{Read, Write};
 use std::time::Duration;
 
 use every_arch::every_arch;
-use heddle::{Architecture, Interface, Stack, TcpListener, TcpStream, mem};
+use heddle::{Architecture, TcpListener, TcpStream};
 
 /// Bytes for the stack of the thread: a quarter of musl's default, a sixty-fourth of std's.
 const SMALL: usize = 32 << 10;
@@ -20,13 +22,7 @@ fn on_a_small_stack(job: impl FnOnce() + Send + 'static) {
 #[every_arch]
 fn a_stack_is_built_used_and_dropped_on_a_stack_of_32_kib(arch: Architecture) {
     on_a_small_stack(move || {
-        let (left, right) = mem::pair(mem::MemConfig { queues: 2, ..Default::default() });
-        let build = |device, cidrs: [&str; 2]| {
-            let interface = Interface::new(device).addresses(cidrs).unwrap();
-            Stack::builder().interface(interface).architecture(arch).cpus(2).build().unwrap()
-        };
-        let (server, client) =
-            (build(left, ["10.0.0.1/24", "fd00::1/64"]), build(right, ["10.0.0.2/24", "fd00::2/64"]));
+        let (server, client) = pair::stacks(arch);
         for address in ["10.0.0.1:80", "[fd00::1]:80"] {
             let listener = TcpListener::bind(&server, address).unwrap();
             let mut stream = TcpStream::connect(&client, address).unwrap();

@@ -13,6 +13,7 @@ use switch::{
     BridgeWorker, Configure, Generic, GenericConfig, InterruptKind, SharedBridge, SharedConfig, Sharing, Work,
 };
 use sync::Real;
+use testbed::frames::Frame;
 use wire::ethernet::{self, MacAddr};
 
 /// What a device does with the frames that it transmits.
@@ -241,10 +242,9 @@ fn station(n: u8) -> MacAddr {
 }
 
 fn frame(dst: MacAddr, src: MacAddr, id: u8) -> PktBuf {
-    let mut bytes = [dst.0, src.0].concat();
-    bytes.extend([0x88, 0xb5, id]);
-    bytes.resize(64, 0x11);
-    PktBuf::from_slice(&bytes).expect("a buffer")
+    let mut payload = [0x11; 50];
+    payload[0] = id;
+    PktBuf::from_slice(&Frame::experiment(src, dst, &payload).bytes()).expect("a buffer")
 }
 
 fn broadcast(id: u8) -> PktBuf {

@@ -16,6 +16,7 @@ use switch::{
     SharedBridge, SharedConfig, Sharing, Switch, SwitchConfig, VectorRole, Work,
 };
 use sync::{Platform, Real};
+use testbed::frames::Frame;
 use testbed::limit::HANG;
 use testbed::panicking::{self, PanickingDevice};
 use wire::ethernet::MacAddr;
@@ -29,11 +30,12 @@ fn station(n: u8) -> MacAddr {
 }
 
 fn frame(dst: MacAddr, src: MacAddr, id: u16) -> PktBuf {
-    let mut bytes = [dst.0, src.0].concat();
-    bytes.extend([0x88, 0xb5]);
-    bytes.extend(id.to_be_bytes());
-    bytes.resize(60, 0);
-    PktBuf::from_slice(&bytes).expect("a buffer")
+    padded(Frame::experiment(src, dst, &id.to_be_bytes()))
+}
+
+/// A frame of the least length.
+fn padded(frame: Frame<'_>) -> PktBuf {
+    PktBuf::from_slice(&Frame { padded_to: 60, ..frame }.bytes()).expect("a buffer")
 }
 
 fn id_of(frame: &[u8]) -> u16 {
@@ -567,11 +569,7 @@ fn ports_of_a_worker_that_has_panicked_can_be_removed() {
             let plant = if by_transmission { &transmits.transmit } else { &receives.receive };
             plant.store(1, std::sync::atomic::Ordering::SeqCst);
             let threads = switch.start();
-            let mut bytes = [[0xff; 6], station(1).0].concat();
-            bytes.extend([0x88, 0xb5]);
-            bytes.extend(panicking::MARK);
-            bytes.resize(60, 0);
-            wire.send(PktBuf::from_slice(&bytes).expect("a buffer"));
+            wire.send(padded(Frame::experiment(station(1), MacAddr::BROADCAST, panicking::MARK)));
             let mut threads = threads.into_iter();
             assert!(Real::join(threads.next().expect("a worker")).is_err(), "{}: it panics", exclusion.name());
             let late = switch.clone();

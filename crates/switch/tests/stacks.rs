@@ -11,17 +11,21 @@ use observe::{DropReason, Time};
 use pktbuf::{Checksum, Chunk};
 use stack::call::{Call, Reply};
 use stack::socket::{ListenerShared, TcpSocket};
-use stack::{Architecture, Clock, Driver, InterfaceConfig, Stack, StackConfig, VirtualClock};
+use stack::{Architecture, Stack};
 use switch::{Generic, GenericConfig, PortError, Work};
 use sync::Real;
+use testbed::frames::Frame;
+use testbed::turns::{Forwards, Turns};
+use testbed::world::End;
 use wire::ethernet::MacAddr;
 
 const PORT: u16 = 80;
 const DATA: usize = 100_000;
+/// The sender of single frames.
+const STATION: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 
 struct Host {
     stack: Stack<Real>,
-    drivers: Vec<Driver<Real>>,
     listeners: [Arc<ListenerShared<Real>>; 2],
 }
 
@@ -30,28 +34,34 @@ fn addresses(n: usize) -> [IpAddr; 2] {
     [Ipv4Addr::new(10, 0, 0, n as u8 + 1).into(), Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, n as u16 + 1).into()]
 }
 
-fn host(n: usize, device: mem::MemDevice, clock: &Arc<VirtualClock<Real>>) -> Host {
-    let config = StackConfig {
-        own_threads: false,
-        seed: Some(n as u64 + 1),
-        clock: Clock::Virtual(clock.clone()),
-        cpus: 1,
-        ..StackConfig::new(Architecture::default())
-    };
+fn host(n: usize, device: mem::MemDevice, turns: &mut Turns) -> Host {
     let [v4, v6] = addresses(n);
-    let addresses = vec![(v4, 24), (v6, 64)];
-    let interface =
-        InterfaceConfig { device: Box::new(device), addresses, gateways: vec![], addressing: Default::default() };
-    let (stack, drivers) = Stack::build(config, vec![interface]).expect("the stack builds");
+    let (addresses, clock) = ([(v4, 24), (v6, 64)], turns.clock.clone());
+    let (arch, tcp, seed) = (Architecture::default(), Default::default(), n as u64 + 1);
+    let (stack, drivers) = End { devices: vec![Box::new(device)], addresses, arch, cpus: 1, tcp, seed, clock }.build();
+    turns.drivers.extend(drivers);
     let listen = |any: IpAddr| stack.listen(SocketAddr::new(any, PORT), 16, Default::default()).expect("a free port");
     let listeners = [listen(v4), listen(v6)];
-    Host { stack, drivers, listeners }
+    Host { stack, listeners }
 }
 
-struct World {
-    clock: Arc<VirtualClock<Real>>,
+/// The bridges between the hosts.
+struct Bridges(Vec<Generic<Real>>);
+
+impl Forwards for Bridges {
+    fn poll(&mut self, now: Time) -> usize {
+        self.0.iter_mut().map(|bridge| bridge.poll(now)).sum()
+    }
+
+    fn next_deadline(&self) -> Time {
+        self.0.iter().map(Generic::next_deadline).min().unwrap_or(Time::MAX)
+    }
+}
+
+/// Hosts, the driver of each at its place in `turns`, and bridges.
+struct Network {
     hosts: Vec<Host>,
-    bridges: Vec<Generic<Real>>,
+    turns: Turns<Real, Bridges>,
 }
 
 /// Ends of a link; the address of the first is that of station `n`.
@@ -60,18 +70,18 @@ fn link(n: u8, offload: bool) -> (mem::MemDevice, mem::MemDevice) {
     mem::pair::<Real>(mem::MemConfig { mac_a, mac_b, checksum_offload: offload, ..Default::default() })
 }
 
-impl World {
+impl Network {
     /// Three hosts; bridge `of[n]` has host `n`, at the next of its ports. Behind those come the ends of `trunks`, each
     /// between two bridges.
-    fn new(of: [usize; 3], trunks: &[(usize, usize)], config: GenericConfig) -> World {
-        let clock = VirtualClock::new(Time::from_secs(1));
+    fn new(of: [usize; 3], trunks: &[(usize, usize)], config: GenericConfig) -> Network {
+        let mut turns = Turns::new();
         let count = of.iter().chain(trunks.iter().flat_map(|(a, b)| [a, b])).max().unwrap() + 1;
         let mut devices: Vec<Vec<(Box<dyn Device>, PortConfig)>> = (0..count).map(|_| Vec::new()).collect();
         let mut hosts = Vec::new();
         for (n, bridge) in of.into_iter().enumerate() {
             // The first host leaves checksums to its device, the others compute their own.
             let (near, far) = link(n as u8, n == 0);
-            hosts.push(host(n, near, &clock));
+            hosts.push(host(n, near, &mut turns));
             devices[bridge].push((Box::new(far), PortConfig::default()));
         }
         for (n, (a, b)) in (100..).zip(trunks) {
@@ -81,28 +91,17 @@ impl World {
         }
         let build =
             |devices| Generic::build(config, devices).unwrap_or_else(|(n, error)| panic!("device {n}: {error}"));
-        let bridges = devices.into_iter().map(build).collect();
-        World { clock, hosts, bridges }
-    }
-
-    fn rest(&mut self) {
-        loop {
-            let now = self.clock.now();
-            let stacks: usize = self.hosts.iter_mut().flat_map(|host| &mut host.drivers).map(Driver::poll).sum();
-            let bridges: usize = self.bridges.iter_mut().map(|bridge| bridge.poll(now)).sum();
-            if stacks + bridges == 0 {
-                return;
-            }
-        }
+        let bridges = Bridges(devices.into_iter().map(build).collect());
+        Network { hosts, turns: turns.with(bridges) }
     }
 
     fn pass(&mut self, span: Duration) {
-        let end = self.clock.now() + span;
-        self.rest();
-        while self.clock.now() < end {
-            self.clock.advance(Duration::from_millis(5));
-            self.rest();
-        }
+        self.turns.pass(span);
+    }
+
+    /// Bridge `n`.
+    fn bridge(&mut self, n: usize) -> &mut Generic<Real> {
+        &mut self.turns.between.0[n]
     }
 
     /// An echo request from one host to another; whether the answer came.
@@ -166,56 +165,58 @@ fn vid(id: u16) -> Vid {
 #[test]
 fn three_stacks_reach_each_other() {
     for work in [Work::Drain, Work::Frames(1)] {
-        let mut world = World::new([0; 3], &[], GenericConfig { work, ..Default::default() });
+        let mut network = Network::new([0; 3], &[], GenericConfig { work, ..Default::default() });
         for (from, to) in [(0, 1), (1, 2), (2, 0), (1, 0)] {
             for family in [0, 1] {
-                assert!(world.ping(from, addresses(to)[family]), "{from} to {to}, {work:?}");
-                assert!(world.carries(from, to, family), "{from} to {to}, {work:?}");
+                assert!(network.ping(from, addresses(to)[family]), "{from} to {to}, {work:?}");
+                assert!(network.carries(from, to, family), "{from} to {to}, {work:?}");
             }
         }
-        assert_eq!(world.bridges[0].bridge().table().len(), 3);
-        assert_eq!(world.bridges[0].counters().dropped(DropReason::TxRingFull), 0);
+        assert_eq!(network.bridge(0).bridge().table().len(), 3);
+        assert_eq!(network.bridge(0).counters().dropped(DropReason::TxRingFull), 0);
     }
 }
 
 /// Hosts 0 and 1 are in VLAN 10 of two bridges, host 2 is in VLAN 20; a trunk carries both, tagged.
 #[test]
 fn vlans_cross_a_trunk_and_stay_apart() {
-    let mut world = World::new([0, 1, 0], &[(0, 1)], GenericConfig::default());
+    let mut network = Network::new([0, 1, 0], &[(0, 1)], GenericConfig::default());
     // Ports of bridge 0: hosts 0 and 2, the trunk; of bridge 1: host 1, the trunk.
     let access = [(0, 0, 10), (0, 1, 20), (1, 0, 10)];
     for (at, trunk) in [(0, 2), (1, 1)] {
-        let bridge = world.bridges[at].bridge_mut();
+        let bridge = network.bridge(at).bridge_mut();
         bridge.set_filtering(true);
         bridge.leave(vid(1), port(trunk));
         bridge.configure(port(trunk), |config| config.pvid = None);
         assert!([10, 20].into_iter().all(|id| bridge.join(vid(id), port(trunk), false)));
     }
     for (at, number, id) in access {
-        let bridge = world.bridges[at].bridge_mut();
+        let bridge = network.bridge(at).bridge_mut();
         bridge.leave(vid(1), port(number));
         bridge.configure(port(number), |config| config.pvid = Some(vid(id)));
         assert!(bridge.join(vid(id), port(number), true));
     }
     for family in [0, 1] {
-        assert!(world.ping(0, addresses(1)[family]) && world.carries(0, 1, family) && world.carries(1, 0, family));
-        assert!(!world.carries(0, 2, family) && !world.carries(2, 1, family));
+        assert!(
+            network.ping(0, addresses(1)[family]) && network.carries(0, 1, family) && network.carries(1, 0, family)
+        );
+        assert!(!network.carries(0, 2, family) && !network.carries(2, 1, family));
     }
     // Host 1 moves to VLAN 20.
-    let bridge = world.bridges[1].bridge_mut();
+    let bridge = network.bridge(1).bridge_mut();
     bridge.leave(vid(10), port(0));
     bridge.configure(port(0), |config| config.pvid = Some(vid(20)));
     bridge.join(vid(20), port(0), true);
-    assert!(world.carries(2, 1, 0) && !world.carries(0, 1, 1));
+    assert!(network.carries(2, 1, 0) && !network.carries(0, 1, 1));
 }
 
 /// Two bridges with two trunks: without spanning tree the first broadcast would go round for ever.
 #[test]
 fn a_loop_is_broken_and_heals() {
-    let mut world = World::new([0, 1, 0], &[(0, 1), (0, 1)], GenericConfig::default());
-    let now = world.clock.now();
+    let mut network = Network::new([0, 1, 0], &[(0, 1), (0, 1)], GenericConfig::default());
+    let now = network.turns.clock.now();
     for (n, ports) in [(0, 4), (1, 3)] {
-        let bridge = &mut world.bridges[n];
+        let bridge = network.bridge(n);
         let address = MacAddr([2, 0, 0, 0, 9, n as u8]);
         bridge.bridge_mut().start_tree(StpConfig::default(), address).expect("a configuration");
         for number in 0..ports {
@@ -224,16 +225,18 @@ fn a_loop_is_broken_and_heals() {
         }
     }
     // Ports towards hosts are found out to be edge ports after 3 s.
-    world.pass(Duration::from_secs(4));
+    network.pass(Duration::from_secs(4));
     for family in [0, 1] {
-        assert!(world.ping(0, addresses(1)[family]) && world.carries(0, 1, family) && world.carries(1, 2, family));
+        assert!(
+            network.ping(0, addresses(1)[family]) && network.carries(0, 1, family) && network.carries(1, 2, family)
+        );
     }
     // The trunk in use: both ends see it go down.
-    let now = world.clock.now();
-    world.bridges[0].set_up(port(2), false, now);
-    world.bridges[1].set_up(port(1), false, now);
-    assert!(world.carries(0, 1, 0), "by the other trunk");
-    assert!(world.carries(2, 1, 1));
+    let now = network.turns.clock.now();
+    network.bridge(0).set_up(port(2), false, now);
+    network.bridge(1).set_up(port(1), false, now);
+    assert!(network.carries(0, 1, 0), "by the other trunk");
+    assert!(network.carries(2, 1, 1));
 }
 
 #[test]
@@ -244,7 +247,7 @@ fn a_full_input_queue_drops_and_counts() {
     let mut bridge = Generic::<Real>::build(config, devices).unwrap_or_else(|(_, error)| panic!("{error}"));
     let mut queue = far.take_queues().pop().unwrap();
     for _ in 0..10 {
-        let bytes = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 0x88, 0xb5];
+        let bytes = Frame::experiment(STATION, MacAddr::BROADCAST, &[]).bytes();
         assert!(queue.tx.transmit(pktbuf::PktBuf::from_slice(&bytes).unwrap()).is_ok());
     }
     assert_eq!(bridge.poll(Time::from_secs(1)), 10);
@@ -261,8 +264,7 @@ fn a_checksum_left_to_the_device_is_completed() {
         [near, plain, able].map(|device| (Box::new(device) as Box<dyn Device>, PortConfig::default())).into();
     let mut bridge =
         Generic::<Real>::build(GenericConfig::default(), devices).unwrap_or_else(|(_, error)| panic!("{error}"));
-    let mut bytes = vec![0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 0x88, 0xb5];
-    bytes.extend([0x12, 0x34, 0, 7, 0, 0, 0x40, 0]);
+    let bytes = Frame::experiment(STATION, MacAddr::BROADCAST, &[0x12, 0x34, 0, 7, 0, 0, 0x40, 0]).bytes();
     let mut frame = pktbuf::PktBuf::from_slice(&bytes).unwrap();
     let left = Checksum::Partial { start: 14, offset: 2 };
     frame.meta_mut().checksum = left;
@@ -283,12 +285,12 @@ fn a_checksum_left_to_the_device_is_completed() {
 /// A virtual machine ends: its device vanishes, and the others continue.
 #[test]
 fn a_port_that_vanishes_is_left_out() {
-    let mut world = World::new([0; 3], &[], GenericConfig::default());
-    assert!(world.carries(0, 1, 0) && world.carries(2, 1, 0));
-    assert_eq!(world.bridges[0].bridge().table().len(), 3);
-    drop(world.hosts.pop());
-    assert!(world.carries(0, 1, 0) && world.carries(1, 0, 1));
-    let bridge = &world.bridges[0];
+    let mut network = Network::new([0; 3], &[], GenericConfig::default());
+    assert!(network.carries(0, 1, 0) && network.carries(2, 1, 0));
+    assert_eq!(network.bridge(0).bridge().table().len(), 3);
+    drop((network.hosts.pop(), network.turns.drivers.pop()));
+    assert!(network.carries(0, 1, 0) && network.carries(1, 0, 1));
+    let bridge = network.bridge(0);
     assert_eq!(bridge.bridge().table().len(), 2, "its address is forgotten");
     assert_eq!(bridge.counters().dropped(DropReason::InterfaceDown), 0, "nothing is flooded to it");
 }

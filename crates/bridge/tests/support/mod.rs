@@ -4,8 +4,9 @@
 pub mod lans;
 
 use bridge::{Bridge, Decision, FdbConfig, ForwardedFrame, PortConfig, PortNumber, PortState, Vid};
+use frames::Frame;
 use observe::{Counters, DropReason, Time};
-use wire::ethernet::{EtherType, HEADER_LEN, Header, MacAddr, TAGGED_HEADER_LEN, VlanTag};
+use wire::ethernet::{MacAddr, VlanTag};
 
 pub fn port(number: u16) -> PortNumber {
     PortNumber::new(number).expect("a port number")
@@ -26,21 +27,8 @@ pub fn tag(id: u16) -> Option<VlanTag> {
 }
 
 pub fn frame(src: MacAddr, dst: MacAddr, tag: Option<VlanTag>, payload: usize) -> Vec<u8> {
-    let header = Header { dst, src, ethertype: EtherType::Other(0x88b5) };
-    let mut bytes = match tag {
-        Some(tag) => {
-            let mut bytes = [0; TAGGED_HEADER_LEN];
-            header.emit_tagged(tag, &mut bytes);
-            bytes.to_vec()
-        }
-        None => {
-            let mut bytes = [0; HEADER_LEN];
-            header.emit(&mut bytes);
-            bytes.to_vec()
-        }
-    };
-    bytes.resize(bytes.len() + payload, 0);
-    bytes
+    let payload = vec![0; payload];
+    Frame { tags: tag.as_slice(), ..Frame::experiment(src, dst, &payload) }.bytes()
 }
 
 pub struct World {
