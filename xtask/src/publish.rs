@@ -1,15 +1,22 @@
-//! Publication of the libraries: the required fields of each manifest, the order, and that cargo packs them.
+//! Publication of the libraries: the required fields of each manifest, the order, that cargo packs them, and that they build
+//! from what was packed.
 //!
-//! Only the packages in [`ROOTS`] and their dependencies are published. cargo packs them without the network and
-//! without building them, in a second; `cargo publish --dry-run` would also build them, which the other steps have
-//! done. What may never happen: a published library that needs an unpublished one.
+//! Only the packages in [`ROOTS`] and their dependencies are published. cargo packs them without the network. They are
+//! then unpacked into a workspace of their own, and built there with the workspace's target directory, so that packages
+//! from elsewhere are not built again. cargo's own verification is not used: it unpacks each version of a library once
+//! for all, and builds its users against the library as it was when that version was first verified.
+//!
+//! What may never happen: a published library that needs an unpublished one, or a file that was not packed.
+
+mod unpacked;
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
 use crate::metadata;
+use unpacked::Packed;
 
 /// The libraries that users depend on.
 const ROOTS: [&str; 6] = ["heddle", "heddle-posix", "heddle-bridge", "heddle-xdr", "heddle-xdr-build", "heddle-asx"];
@@ -35,6 +42,16 @@ pub fn arguments(packages: &[String]) -> Vec<&str> {
     let pack = ["package", "--quiet", "--locked", "--offline", "--no-verify", "--allow-dirty"];
     let chosen = packages.iter().flat_map(|package| ["--package", package.as_str()]);
     pack.into_iter().chain(chosen).collect()
+}
+
+/// Unpacks what cargo has packed into a new workspace, in which it can be built. Returns its manifest.
+pub fn unpack(packages: &[String]) -> Result<PathBuf, String> {
+    let ours = metadata::ours()?;
+    let ours = ours.iter().map(|package| (text(&package["name"]), text(&package["version"])));
+    let libraries = ours.filter(|(name, _)| packages.iter().any(|package| package == name));
+    let libraries =
+        libraries.map(|(name, version)| Packed { name: name.to_owned(), directory: format!("{name}-{version}") });
+    unpacked::workspace(&libraries.collect::<Vec<_>>(), &metadata::target_directory()?.join("package"))
 }
 
 /// The packages in [`ROOTS`] and all of ours that they need, each after those that it needs.
