@@ -237,6 +237,9 @@ pub struct Config {
     /// Segments at the start of a connection that are acknowledged at once, so that the peer's slow start is not held
     /// back by the delay. While the user answers the peer's data within the delay, acknowledgements wait nevertheless.
     pub quick_acks: u8,
+    /// The acknowledgement of a FIN without data waits for what the user sends next, mostly its own FIN, as long as that of data may
+    /// (Linux). Otherwise it leaves at once (FreeBSD).
+    pub delay_fin_acks: bool,
     /// Longest time for which a corked partial segment is held back.
     pub cork_timeout: Duration,
     /// Length of TIME-WAIT: twice the maximum segment lifetime (RFC 9293 section 3.4.2).
@@ -374,6 +377,7 @@ impl Default for Config {
             delayed_ack_max: Duration::from_millis(200),
             peer_ack_delay: Duration::from_millis(200),
             quick_acks: 16,
+            delay_fin_acks: true,
             cork_timeout: Duration::from_millis(200),
             time_wait: Duration::from_secs(60),
             fin_wait_2: Duration::from_secs(60),

@@ -67,6 +67,7 @@ fn freebsd() -> Config {
         rto: RttConfig { min_rto: Duration::from_millis(30), max_rto: Duration::from_secs(64), ..RttConfig::default() },
         delayed_ack_max: Duration::ZERO,
         quick_acks: 0,
+        delay_fin_acks: false,
         initial_window_bytes: 14_600,
         retries: 12,
         syn_retries: 12,
@@ -96,6 +97,7 @@ fn rfc() -> Config {
         delayed_ack: Duration::from_millis(200),
         delayed_ack_max: Duration::ZERO,
         quick_acks: 0,
+        delay_fin_acks: false,
         time_wait: Duration::from_secs(240),
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
         //# In particular, R2 for a SYN segment MUST be set large enough to provide retransmission of the segment for at
@@ -162,6 +164,12 @@ mod tests {
     fn linux_alone_takes_a_timestamp_that_is_a_tick_too_old() {
         let windows: Vec<_> = Profile::ALL.iter().map(|profile| profile.config().paws_window).collect();
         assert_eq!(windows, [1, 0, 0]);
+    }
+
+    #[test]
+    fn linux_alone_lets_the_acknowledgement_of_a_fin_wait() {
+        let waits: Vec<_> = Profile::ALL.iter().map(|profile| profile.config().delay_fin_acks).collect();
+        assert_eq!(waits, [true, false, false]);
     }
 
     #[test]

@@ -569,6 +569,8 @@ fn a_user_chooses_class_and_hop_limit_and_may_change_them() {
     assert_eq!(t.until_sent(ms(10_000)), Some(ms(200)));
     assert_eq!(headers(&mut t), [(0xb8, 200)], "what is sent again, too");
     t.inject(peer("F."));
+    // Section 3.8.6.3: its acknowledgement may be delayed, by less than half a second.
+    t.pass(ms(40));
     t.run(tcp::Abort);
     assert_eq!(headers(&mut t), [(0xb8, 200); 2], "an acknowledgement and a reset");
     assert_eq!(t.run(SetOption(SocketOption::HopLimit(Some(0)))), Err(Error::InvalidOption));

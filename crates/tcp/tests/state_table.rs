@@ -3,7 +3,10 @@
 
 mod support;
 
+use std::time::Duration;
+
 use support::endpoint::Setup;
+use support::ms;
 use support::script::{Script, peer};
 use tcp::State;
 use wire::tcp::TcpFlags;
@@ -13,11 +16,17 @@ use wire::tcp::TcpFlags;
 enum Answer {
     Nothing,
     Ack,
+    /// An acknowledgement that is delayed (RFC 9293 section 3.8.6.3: by less than half a second).
+    DelayedAck,
     SynAck,
     Reset,
 }
 
-/// A connection in `state`, and RCV.NXT relative to the peer's initial sequence number.
+/// For how long the acknowledgement of a FIN waits for the user's own.
+const DELAY: Duration = Duration::from_millis(40);
+
+/// A connection in `state`, and RCV.NXT relative to the peer's initial sequence number. All that the peer sent is
+/// acknowledged.
 fn reach(state: State) -> (Script, u32) {
     let mut t = match state {
         State::Closed | State::Listen | State::SynSent | State::SynReceived => Script::new(Setup::default()),
@@ -37,7 +46,10 @@ fn reach(state: State) -> (Script, u32) {
             t.run(tcp::Close);
             t.inject(peer(".").ack(2));
         }
-        State::CloseWait => t.inject(peer("F.")),
+        State::CloseWait => {
+            t.inject(peer("F."));
+            t.pass(DELAY);
+        }
         State::Closing => {
             t.run(tcp::Close);
             t.inject(peer("F."));
@@ -89,7 +101,7 @@ fn expected(state: State, flags: TcpFlags) -> (Answer, State) {
         _ if !ack => nothing,
         State::SynReceived if !fin => (Answer::Nothing, State::Established),
         _ if !fin => nothing,
-        State::SynReceived | State::Established => (Answer::Ack, State::CloseWait),
+        State::SynReceived | State::Established => (Answer::DelayedAck, State::CloseWait),
         State::FinWait1 => (Answer::Ack, State::Closing),
         State::FinWait2 => (Answer::Ack, State::TimeWait),
         _ => (Answer::Ack, state),
@@ -111,6 +123,16 @@ const STATES: [State; 11] = [
 ];
 
 fn answer(t: &mut Script) -> Answer {
+    match answer_at_once(t) {
+        Answer::Nothing if t.us.driver.is_some() => {
+            t.pass(DELAY);
+            if answer_at_once(t) == Answer::Ack { Answer::DelayedAck } else { Answer::Nothing }
+        }
+        other => other,
+    }
+}
+
+fn answer_at_once(t: &mut Script) -> Answer {
     let sent = core::mem::take(&mut t.us.sent);
     assert!(sent.len() <= 1, "one segment is answered by one");
     sent.first().map_or(Answer::Nothing, |segment| {
@@ -203,6 +225,28 @@ fn sixty_four_combinations_below_the_window() {
     });
 }
 
+/// A segment that is not acceptable is answered (RFC 9293 section 3.10.7.4) while the acknowledgement of the FIN is delayed
+/// as well, and the answer acknowledges the FIN. A reset is not answered, and does not end the delay.
+#[test]
+fn a_delayed_acknowledgement_of_a_fin_delays_no_answer() {
+    let offsets = [u32::MAX, u32::MAX - 10, 65_536, 1 << 30];
+    for (offset, bits) in offsets.into_iter().flat_map(|at| (0..64).map(move |bits| (at, bits))) {
+        let mut t = Script::connected(Setup::default(), |syn| syn);
+        t.inject(peer("F."));
+        t.expect(&[]);
+        let flags = TcpFlags(bits);
+        t.inject(support::script::Peer { flags, ..peer("").seq(2u32.wrapping_add(offset)).ack(1) });
+        let sent = t.take();
+        let later = t.until_sent(ms(499));
+        if flags.contains(TcpFlags::RST) {
+            assert_eq!((sent.len(), later), (0, Some(DELAY)), "{flags} at {offset}");
+        } else {
+            assert_eq!((sent, later), (vec![". 1:1(0) ack 2 win 65534".to_owned()], None), "{flags} at {offset}");
+        }
+        assert_eq!(t.state(), State::CloseWait);
+    }
+}
+
 /// Inside the window, but not at RCV.NXT, a reset and a SYN are challenged, and a segment without ACK is dropped.
 //= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
 //= type=test
@@ -277,7 +321,7 @@ fn sixty_four_combinations_while_both_open() {
         } else if !has(TcpFlags::ACK) {
             (Answer::Nothing, State::SynReceived)
         } else if has(TcpFlags::FIN) {
-            (Answer::Ack, State::CloseWait)
+            (Answer::DelayedAck, State::CloseWait)
         } else {
             (Answer::Nothing, State::Established)
         };

@@ -4,7 +4,8 @@
 //! start. That is a waste if the user answers the data: the answer carries an acknowledgement too. As in Linux (its
 //! ping-pong mode), data that we send within the acknowledgement time-out (ATO) of the peer's data begins a *dialogue*,
 //! whatever its segment acknowledges, and in a dialogue no acknowledgement is quick. An acknowledgement whose delay
-//! ends before an answer ends the dialogue; quick acknowledgements that are left are quick again.
+//! ends before an answer ends the dialogue; quick acknowledgements that are left are quick again. A FIN without data begins a
+//! dialogue too, where the user has not closed: its own FIN mostly follows, and carries the acknowledgement.
 //!
 //! The ATO doubles when a delay ends outside a dialogue, up to the smoothed round trip and within
 //! `Config::{delayed_ack, delayed_ack_max}` (Linux: 40 ms and 200 ms), and short gaps between the peer's segments lead

@@ -211,6 +211,16 @@ impl ReceiveWindow {
         self.nxt += 1;
     }
 
+    /// The peer's FIN has arrived, without data. A user that learns of it mostly closes as well, or sends what is left, and its
+    /// segment carries the acknowledgement if it comes before the delay is over: a dialogue, as on Linux. If the user has closed,
+    /// nothing more comes.
+    #[inline]
+    pub(crate) fn expect_close(&mut self, config: &Config) {
+        if config.delay_fin_acks && self.state == State::Established {
+            self.delay.begin_dialogue();
+        }
+    }
+
     /// The peer's FIN has been taken.
     #[inline]
     pub(crate) fn finished(&self) -> bool {

@@ -35,10 +35,14 @@ pub(crate) fn accept(
         Ack::Pure
     } else if seq == rw.nxt && ra.is_empty() && data.len() as u32 <= rw.window() && rw.state.accepts_data() {
         out.count(Counter::FastPathIn, 1);
+        let ends = fin && data.is_empty();
         in_order(rw, data, false, out, now);
         rw.note_fin(fin);
         rw.grow(out.config, out.scarcity, now);
         rw.open_window();
+        if ends {
+            rw.expect_close(out.config);
+        }
         rw.schedule_ack(followed, out, now)
     } else {
         let (ack, reason) = in_disorder(rw, ra, (seq, data, fin), out, now);

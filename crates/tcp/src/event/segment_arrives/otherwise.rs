@@ -98,7 +98,7 @@ fn deliver_syn_data(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> 
         return Ack::None;
     };
     parts.header_out.merge(snapshot);
-    take_fin(parts, out, now).max(Ack::Now)
+    take_fin(parts, false, out, now).max(Ack::Now)
 }
 
 /// Sixth: URG.
@@ -192,11 +192,12 @@ pub(crate) fn take_data(
     }
     // Only the handle of the data is moved.
     let Some(Segment { header: Header { seq, .. }, data, .. }) = arrival.take() else { return (Ack::None, None) };
+    let alone = data.is_empty();
     let taken = parts.receive_side(|rw, ra| data::accept(rw, ra, (seq, data, fin), false, out, now));
     parts.header_out.merge(taken.snapshot);
     let mut ack = taken.ack;
     if taken.fin {
-        ack = ack.max(take_fin(parts, out, now));
+        ack = ack.max(take_fin(parts, alone, out, now));
     }
     (ack, taken.dropped)
 }
@@ -217,8 +218,8 @@ fn beyond_the_stream(
     (Ack::Pure, reason)
 }
 
-/// Eighth: the FIN is next in sequence.
-fn take_fin(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Ack {
+/// Eighth: the FIN is next in sequence. `alone`: it has arrived without data.
+fn take_fin(parts: &mut PcbMut<'_>, alone: bool, out: &mut Outbox<'_>, now: Time) -> Ack {
     let rw = &mut *parts.receive_window;
     if !rw.fin_next() {
         return Ack::None;
@@ -229,20 +230,33 @@ fn take_fin(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Ack {
         rw.edge = rw.nxt;
     }
     parts.reassembly.give_up(out);
+    let ack = if alone { schedule_ack_of_fin(parts, out, now) } else { Ack::Now };
     let snapshot = parts.receive_window.snapshot(parts.reassembly);
-    parts.receive_window.acked(snapshot.nxt, snapshot.edge);
+    if ack == Ack::Now || parts.header_out.sack.is_some() {
+        parts.receive_window.acked(snapshot.nxt, snapshot.edge);
+    }
     parts.header_out.merge_last(snapshot);
     out.ready |= Readiness::READABLE | Readiness::PEER_CLOSED;
     parts.enter(Cause::Fin, out, now);
     // A duplicate is reported at once; data would not carry the block.
-    if parts.header_out.sack.is_some() { Ack::Pure } else { Ack::Now }
+    if parts.header_out.sack.is_some() { Ack::Pure } else { ack }
+}
+
+/// How urgent the acknowledgement of the FIN is that has just been taken, and came without data. It waits for the user's segment if
+/// that may come ([`ReceiveWindow::expect_close`]).
+#[inline(always)]
+pub(super) fn schedule_ack_of_fin(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Ack {
+    if !out.config.delay_fin_acks || parts.header_in.state != State::Established {
+        return Ack::Now;
+    }
+    parts.receive_window.schedule_ack(false, out, now)
 }
 
 /// The established path found the FIN next in sequence: take it, and acknowledge it.
 #[cold]
 pub(crate) fn finish<A: PcbAccess>(pcb: &mut A, out: &mut Outbox<'_>, now: Time) {
     pcb.whole(out, |mut parts, out| {
-        let ack = if parts.header_in.state.accepts_data() { take_fin(&mut parts, out, now) } else { Ack::None };
+        let ack = if parts.header_in.state.accepts_data() { take_fin(&mut parts, false, out, now) } else { Ack::None };
         if ack >= Ack::Now {
             transmit(&mut parts, ack, out, now);
         }

@@ -62,7 +62,8 @@ pub(crate) fn check(
 ///   3.2). The caller resets the connection if it is at RCV.NXT and challenges it elsewhere.
 /// * A segment without data is accepted from Last.ACK.sent on and up to the window's right edge inclusive, which is a
 ///   little more than RFC 9293's table: otherwise an acknowledgement overtaken by data, or sent behind a full window,
-///   would be lost.
+///   would be lost. Behind the peer's FIN it is RFC 9293's table, also while the acknowledgement of the FIN is delayed:
+///   the peer sends nothing new before it, so a segment from there may ask whether our acknowledgement was lost.
 /// * Of any other segment one byte at least must lie in the window.
 #[inline]
 fn is_acceptable(rw: &ReceiveWindow, header: &Header, len: u32) -> bool {
@@ -79,7 +80,7 @@ fn is_acceptable(rw: &ReceiveWindow, header: &Header, len: u32) -> bool {
         //# silently discard the segment.
         seq.gt(rw.nxt) && seq.lt(rw.advertised_right_edge())
     } else if len == 0 {
-        seq.ge(rw.last_ack_sent) && seq.le(rw.accept_edge())
+        seq.ge(if rw.finished() { rw.nxt } else { rw.last_ack_sent }) && seq.le(rw.accept_edge())
     } else {
         (seq + len).gt(rw.nxt) && seq.lt(rw.accept_edge())
     }

@@ -14,7 +14,7 @@ use observe::{Counter, Time};
 use wire::tcp::{Header, TIMESTAMPED_LEN, TcpFlags};
 
 use super::acknowledgement::{acknowledge, note_answer, update_window};
-use super::otherwise::{acknowledge_fin, establish_passively, transmit};
+use super::otherwise::{acknowledge_fin, establish_passively, schedule_ack_of_fin, transmit};
 use super::sequence;
 use crate::access::PcbMut;
 use crate::config::Config;
@@ -113,6 +113,7 @@ fn take_fin(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Ack {
     rw.note_fin(true);
     rw.grow(out.config, out.scarcity, now);
     rw.open_window();
+    rw.expect_close(out.config);
     let _ = rw.schedule_ack(false, out, now);
     rw.take_fin();
     // The stream has ended: nothing more can fill the window.
@@ -120,9 +121,13 @@ fn take_fin(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Ack {
         rw.edge = rw.nxt;
     }
     parts.reassembly.give_up(out);
-    rw.acked(rw.nxt, rw.edge);
+    let ack = schedule_ack_of_fin(parts, out, now);
+    let rw = &mut *parts.receive_window;
+    if ack == Ack::Now {
+        rw.acked(rw.nxt, rw.edge);
+    }
     parts.header_out.advance(rw.nxt, rw.edge, rw.ts_recent, rw.delay.is_quick());
     out.ready |= Readiness::READABLE | Readiness::PEER_CLOSED;
     parts.enter(Cause::Fin, out, now);
-    Ack::Now
+    ack
 }
