@@ -7,6 +7,7 @@ mod checking;
 mod datagrams;
 mod handlers;
 mod opening;
+mod recent_destination;
 mod switching;
 mod tables;
 
@@ -44,6 +45,7 @@ pub use datagrams::JoinRefused;
 pub use opening::ConnectRefused;
 pub use switching::{MOST_SWITCHES, SwitchRefused};
 
+use self::recent_destination::RecentDestination;
 use crate::arch::running::ArchitectureSlot;
 pub use crate::arch::running::Running;
 
@@ -141,6 +143,7 @@ struct Core<P: Platform> {
     running: Arc<ArchitectureSlot<P>>,
     thread_config: ThreadConfig,
     ports: PortNumbers<P>,
+    recent: RecentDestination<P>,
     /// Datagram sockets made so far.
     datagrams: P::AtomicU32,
     rss: wire::rss::Toeplitz,

@@ -1,7 +1,7 @@
 //! A whole stack with address autoconfiguration: addresses are tested before use, formed from router advertisements,
 //! given up when contested; and redirects.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -260,10 +260,17 @@ fn connections_from_other_addresses_go_on() {
                 node.settle();
                 (address, listener.accept().expect("it is established"))
             });
+            let source = |node: &Node<Real>| {
+                let opened = node.stack.connect(None, SocketAddr::new(PEER.into(), 9), &Default::default());
+                opened.map(|socket| socket.tuple().local_addr)
+            };
+            assert_eq!(source(&node), Ok(STACK.into()), "{arch:?}");
             for _ in 0..2 {
                 node.put(&claim(MacAddr([2, 0, 0, 0, 0, 0x77]), given_up));
                 node.settle();
             }
+            let left = if given_up == STACK { second } else { STACK };
+            assert_eq!(source(&node), Ok(left.into()), "{arch:?}: {given_up} is given up");
             for (address, child) in &children {
                 let has_ended = child.ready.get().contains(Readiness::ERROR | Readiness::CLOSED);
                 assert_eq!(has_ended, *address == given_up, "{arch:?}: {address}, where {given_up} is given up");

@@ -1,18 +1,18 @@
 //! Routes that change under open connections, observed from outside a whole stack: the destination and size of the next
 //! segment, and the error when there is no route any more.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use every_arch::every_arch;
 use observe::DropReason;
-use stack::Architecture;
 use stack::call::{Call, Reply};
 use stack::socket::TcpSocket;
+use stack::{Architecture, ConnectRefused};
 use sync::Real;
 use tcp::StatusReport;
-use testbed::frames::{self, PEER_MAC, Segment, tcp_of};
+use testbed::frames::{self, PEER, PEER_MAC, STACK, Segment, tcp_of};
 use testbed::node::{Node, NodeConfig, send};
 use wire::ethernet::MacAddr;
 use wire::icmpv4::Message;
@@ -173,6 +173,23 @@ fn without_a_route_a_connection_goes_on_and_says_so(arch: Architecture) {
     assert_eq!((header.seq.0, data.len()), (line.theirs, 100));
     line.hear();
     assert_eq!(line.status().soft_error, None, "the peer is heard");
+}
+
+/// A thread remembers where the connections to a destination leave, and only as long as that is so.
+#[every_arch]
+fn an_open_follows_the_routes_of_the_moment(arch: Architecture) {
+    let node = Node::<Real>::with_known_peer(NodeConfig::new(arch));
+    let open = || {
+        let opened = node.stack.connect(None, SocketAddr::new(PEER.into(), 80), &Default::default());
+        opened.map(|socket| socket.tuple().local_addr)
+    };
+    for _ in 0..2 {
+        assert_eq!((open(), open()), (Ok(STACK.into()), Ok(STACK.into())));
+        let taken = node.stack.remove_route(&"10.0.0.0/24".parse().expect("a name"));
+        assert!(taken.is_some());
+        assert_eq!((open(), open()), (Err(ConnectRefused::NoRoute), Err(ConnectRefused::NoRoute)));
+        node.stack.state_route(&"10.0.0.0/24".parse().expect("a route"), 0);
+    }
 }
 
 #[every_arch]

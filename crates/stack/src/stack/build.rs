@@ -16,6 +16,7 @@ use tcp::config::MemoryLimits;
 use wire::Framing;
 use wire::ethernet::MacAddr;
 
+use super::recent_destination::RecentDestination;
 use super::{Core, Stack, StackConfig};
 use crate::addresses::Addressing;
 use crate::alarm::Alarms;
@@ -178,7 +179,8 @@ impl<P: Platform> Stack<P> {
         let active = select::build(config.arch, &shared, thread_config, boxed(Contents::empty));
         let running = Arc::new(ArchitectureSlot::new(Running { active, arch: config.arch, version: 0 }));
         let (ports, datagrams) = (ports::PortNumbers::default(), P::AtomicU32::new(0));
-        let core = Core { shared, running, thread_config, ports, datagrams, rss, homing: config.homing };
+        let recent = RecentDestination::default();
+        let core = Core { shared, running, thread_config, ports, recent, datagrams, rss, homing: config.homing };
         let stack = Stack { core: Arc::new(core) };
         let (shared, mut deferred) = (&stack.core.shared, DeferredEffects::default());
         // No thread owns the tables yet.

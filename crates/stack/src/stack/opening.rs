@@ -15,6 +15,7 @@ use tcp::config::ConnectionOptions;
 use wire::FourTuple;
 
 use super::Stack;
+use super::recent_destination::Departure;
 use crate::call::{Call, OpenRefused, OpenRequest};
 use crate::charge;
 use crate::flow::Flow;
@@ -205,7 +206,7 @@ impl<P: Platform> Stack<P> {
         // Not refused while memory is short (`tcp_mem`): as on Linux an active open succeeds, with the least memory
         // that it needs. Read before the routes: the first emission then notices a change in between.
         let generation = self.core.shared.routes().generation();
-        let leaves_by = self.core.shared.routes().lookup(links, peer).map(|(interface, _)| interface);
+        let (leaves_by, source) = self.departure(peer, generation);
         let is_down = || leaves_by.is_some_and(|interface| links.is_down(interface));
         let source = match local.map(|local| local.ip()) {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
@@ -216,10 +217,7 @@ impl<P: Platform> Stack<P> {
             //# If an application on a multihomed host does not specify the local IP address when actively opening a TCP
             //# connection, then the TCP implementation MUST ask the IP layer to select a local IP address before
             //# sending the (first) SYN (MUST-44).
-            _ => {
-                let source = leaves_by.and_then(|interface| links.source_by(interface, peer));
-                source.ok_or(ConnectRefused::NoRoute)?
-            }
+            _ => source.ok_or(ConnectRefused::NoRoute)?,
         };
         if source.is_loopback() && !leaves_by.is_some_and(|interface| links.is_loopback(interface)) {
             return Err(ConnectRefused::LoopbackSource);
@@ -236,6 +234,26 @@ impl<P: Platform> Stack<P> {
             return Err(ConnectRefused::NetworkDown);
         }
         Ok((socket, taken))
+    }
+
+    /// The interface by which connections to `peer` leave, and their source address, with routes of this generation.
+    #[inline]
+    fn departure(&self, peer: IpAddr, generation: u32) -> (Option<usize>, Option<IpAddr>) {
+        match self.core.recent.recall(peer, generation) {
+            Some(Departure { interface, source }) => (Some(interface), Some(source)),
+            None => self.find_departure(peer, generation),
+        }
+    }
+
+    #[cold]
+    fn find_departure(&self, peer: IpAddr, generation: u32) -> (Option<usize>, Option<IpAddr>) {
+        let links = self.core.shared.links();
+        let leaves_by = self.core.shared.routes().lookup(links, peer).map(|(interface, _)| interface);
+        let source = leaves_by.and_then(|interface| links.source_by(interface, peer));
+        if let (Some(interface), Some(source)) = (leaves_by, source) {
+            self.core.recent.note(peer, generation, Departure { interface, source });
+        }
+        (leaves_by, source)
     }
 
     /// Opens from the requested local port, or from a free one.
