@@ -320,7 +320,8 @@ impl Row {
 /// Whether a class, by name, is one of the architecture's own locks.
 fn is_stack_lock(class: &str) -> bool {
     let class = class.to_ascii_lowercase();
-    ["conn-table", "conntable", "group", "squeue", "backlog"].contains(&class.as_str()) || class.starts_with("pcb")
+    ["conn-table", "conntable", "flow-bindings", "group", "squeue", "backlog"].contains(&class.as_str())
+        || class.starts_with("pcb")
 }
 
 /// The architecture for this machine and load.

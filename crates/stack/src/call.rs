@@ -298,6 +298,16 @@ impl Ingress {
         !matches!(self, Ingress::TransmitReady(_) | Ingress::Posted(_))
     }
 
+    /// Whether it is for the datagram sockets of a port, and [`Ingress::hash`] is their home instead of the hash of a flow.
+    #[inline]
+    pub fn is_for_a_port(&self) -> bool {
+        match self {
+            Ingress::Datagram(_) => true,
+            Ingress::IcmpError { error, .. } => error.protocol == wire::protocol::UDP,
+            _ => false,
+        }
+    }
+
     /// The hash of the packet's own flow, if it has been hashed: that of a segment. Datagrams and ICMP messages are not
     /// hashed; [`Ingress::hash`] determines their cell.
     #[inline]

@@ -27,6 +27,7 @@ use crate::recent_routes::RecentRoutes;
 use crate::route_cache::RouteCache;
 use crate::shared::Shared;
 use crate::socket::{Admission, ListenerShared};
+use crate::table::flow_bindings::CellBindings;
 use crate::table::index::VacantEntry;
 
 /// The stack's data for a half-open connection.
@@ -81,13 +82,15 @@ pub(crate) struct Child<P: Platform> {
 /// Half-open connections of one place; see the module documentation.
 pub struct Handshakes<P: Platform> {
     cache: SynCache<Kept<P>>,
+    /// The references of half-open connections to the bindings of their flows.
+    pub bindings: CellBindings<P>,
     /// The routes to the peers of recent connections, opened by either side.
     pub routes: RecentRoutes,
 }
 
 impl<P: Platform> Default for Handshakes<P> {
     fn default() -> Self {
-        Handshakes { cache: SynCache::default(), routes: RecentRoutes::default() }
+        Handshakes { cache: SynCache::default(), bindings: CellBindings::default(), routes: RecentRoutes::default() }
     }
 }
 
@@ -109,13 +112,18 @@ impl<P: Platform> Handshakes<P> {
     /// Takes out every half-open connection, to move it to other places.
     pub(crate) fn take(&mut self) -> Vec<MovingHandshake<P>> {
         let entries = std::mem::take(&mut self.cache).into_entries();
-        entries.map(|(half_open, kept, hash)| MovingHandshake { half_open, kept, hash }).collect()
+        let moving = |(half_open, kept, hash): (HalfOpen, _, _)| {
+            self.bindings.release(half_open.flow_hash());
+            MovingHandshake { half_open, kept, hash }
+        };
+        entries.map(moving).collect()
     }
 
     /// Inserts half-open connections from other places. The connection table may have the tuple of one.
     pub(crate) fn restore(&mut self, mut moving: Vec<MovingHandshake<P>>, config: &tcp::Config, now: Time) {
         moving.sort_by_key(|moving| moving.half_open.deadline(config, now));
         for MovingHandshake { half_open, kept, hash } in moving {
+            self.bindings.hold(half_open.flow_hash());
             self.cache.insert(half_open, kept, hash, config, now);
         }
         self.cache.conceal_all();
@@ -173,7 +181,11 @@ impl<P: Platform> Handshakes<P> {
     /// Gives up the handshakes with this local address.
     #[cold]
     pub fn abandon(&mut self, address: IpAddr) {
-        self.cache.abandon(address, |kept| kept.listener.abandon());
+        let Handshakes { cache, bindings, .. } = self;
+        cache.abandon(address, |flow_hash, kept| {
+            bindings.release(flow_hash);
+            kept.listener.abandon();
+        });
     }
 }
 
@@ -211,6 +223,7 @@ impl<P: Platform> Handshakes<P> {
             Ok(SynOutcome::HalfOpen(half_open)) => {
                 self.routes.note(peer, &route);
                 let kept = Kept { listener, route, absent };
+                self.bindings.hold(flow.hash);
                 self.cache.insert(half_open, kept, absent.hash(), shared.control().tcp(), now);
                 None
             }
@@ -239,10 +252,12 @@ impl<P: Platform> Handshakes<P> {
         match progress {
             Progress::Waiting => None,
             Progress::Ended => {
+                self.bindings.release(flow.hash);
                 self.cache.remove(slot)?.listener.abandon();
                 None
             }
             Progress::Established => {
+                self.bindings.release(flow.hash);
                 let Kept { listener, route, absent } = self.cache.remove(slot)?;
                 Some(Child::new((flow, absent), route, Admission::Handshake(listener), &out))
             }
@@ -255,10 +270,9 @@ impl<P: Platform> Handshakes<P> {
         let Some((half_open, _)) = self.cache.get_mut(slot) else { return };
         if !half_open.is_quoted(&error) {
             counters.count_drop(DropReason::IcmpOutOfWindow);
-        } else if half_open.is_ended_by(&error)
-            && let Some(kept) = self.cache.remove(slot)
-        {
-            kept.listener.abandon();
+        } else if half_open.is_ended_by(&error) {
+            self.bindings.release(half_open.flow_hash());
+            self.cache.remove(slot).into_iter().for_each(|kept| kept.listener.abandon());
         }
     }
 
@@ -271,8 +285,9 @@ impl<P: Platform> Handshakes<P> {
         deferred: &mut DeferredEffects<P>,
     ) {
         let config = shared.control().tcp();
-        while let Some(slot) = self.cache.due(config, now) {
-            let given_up = self.cache.time_out(slot, config, now, |half_open, kept| {
+        let Handshakes { cache, bindings, .. } = self;
+        while let Some(slot) = cache.due(config, now) {
+            let given_up = cache.time_out(slot, config, now, |half_open, kept| {
                 let flow = Flow { tuple: *half_open.tuple(), hash: half_open.flow_hash() };
                 let options = options_on_path(shared, &kept.listener, flow.tuple.remote_addr);
                 let params = params(&options, &kept.listener, u16::MAX);
@@ -280,6 +295,9 @@ impl<P: Platform> Handshakes<P> {
                 let mut out = shared.egress().outbox(shared.control(), &flow, &kept.route, counters);
                 let stays = half_open.timed_out(&params, limit, &mut out, now);
                 emit_waiting(shared, &flow, &mut kept.route, &mut out, deferred);
+                if !stays {
+                    bindings.release(flow.hash);
+                }
                 stays
             });
             if let Some(kept) = given_up {

@@ -133,6 +133,8 @@ lock_classes! {
     Decisions = "decisions",
     /// The number of holders of a connection, where the stack counts them under locks. Nothing is taken under it.
     Holders = "holders",
+    /// A bucket of the cells that flows are bound to. Nothing is taken under it.
+    FlowBindings = "flow-bindings",
     /// Free packet buffers that threads exchange. May be taken under any other lock.
     BufferPool = "buffer-pool",
 }

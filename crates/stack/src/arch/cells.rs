@@ -11,8 +11,8 @@
 //! | threads | [`Exclusion::serve`] | none, one for each cell |
 //! | table | the number of cells | one for the stack, one for each shard or group, one for each receive thread |
 //!
-//! A connection's cell is chosen by the hash of its flow, as a NIC chooses a queue. Listeners are replicated into every
-//! cell, in index order, one cell at a time.
+//! A connection's cell is chosen by the hash of its flow, as a NIC chooses a queue, or by the thread of its first event
+//! ([`Exclusion::bindings`]). Listeners are replicated into every cell, in index order, one cell at a time.
 //!
 //! What may never happen: a caller sleeps for an answer although it is the thread that must do the cell's work.
 
@@ -42,6 +42,7 @@ use crate::place::{Cell, Contents};
 use crate::shared::{Shared, boxed};
 use crate::socket::handler::in_handler;
 use crate::stats::StackStats;
+use crate::table::flow_bindings::{BoundEvent, FlowBindings};
 use crate::udp_call::{UdpCall, UdpReply};
 
 /// The context of an architecture's cells.
@@ -140,6 +141,12 @@ pub trait Exclusion<P: Platform>: Send + Sync + 'static {
 
     /// The receive rings that are polled while a cell is in use; the same for all cells. `None`: receive threads take frames at any time.
     fn rings(&self) -> Option<&PolledRings<P>> {
+        None
+    }
+
+    /// The cells that flows are bound to; the same for all cells. A flow that is not bound is bound to the cell of the thread that
+    /// posts its event or opens its connection. `None`: the cell of a flow is that of its hash.
+    fn bindings(&self) -> Option<&FlowBindings<P>> {
         None
     }
 
@@ -327,6 +334,39 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
         if E::SINGLE { 0 } else { flow::index(hash(), self.inner.cells.len()) }
     }
 
+    /// The cell of the connections with this hash.
+    #[inline(always)]
+    fn home(&self, hash: u32) -> usize {
+        let bound = self.inner.cells[0].bindings().and_then(|bindings| bindings.find(hash));
+        bound.unwrap_or_else(|| self.index(|| hash))
+    }
+
+    /// The cell of an event, and its reference to the binding of its flow.
+    #[inline(always)]
+    fn cell_of(&self, event: &Ingress, receiver: Option<usize>) -> (usize, Option<BoundEvent<'_, P>>) {
+        let Some(bindings) = self.inner.cells[0].bindings().filter(|_| !event.is_for_a_port()) else {
+            return (self.index(|| event.hash()), None);
+        };
+        match event.flow_hash() {
+            Some(hash) => self.bind(bindings, hash, receiver),
+            None => (self.home(event.hash()), None),
+        }
+    }
+
+    /// The cell to which the flow is bound. One that is not is bound to the cell of the receive thread `receiver`, or of the calling
+    /// thread: that of receive thread *n* is cell *n*, modulo their number.
+    fn bind<'a>(
+        &self,
+        bindings: &'a FlowBindings<P>,
+        hash: u32,
+        receiver: Option<usize>,
+    ) -> (usize, Option<BoundEvent<'a, P>>) {
+        let CellsInner { hub, cells, .. } = &*self.inner;
+        let thread = receiver.or_else(|| hub.shared.links().alarms().here()).unwrap_or_else(P::thread_index);
+        let event = bindings.enter(hash, thread % cells.len());
+        (event.cell(), Some(event))
+    }
+
     /// Runs `f` in a cell, if the calling thread may use it, and performs the deferred effects.
     #[inline(always)]
     fn hold<R>(&self, index: usize, f: impl FnOnce(&mut Cell<P>, &mut DeferredEffects<P>) -> R) -> Option<R> {
@@ -377,7 +417,7 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
     /// Queues an arrival for the thread that uses the cell. Not inlined, or the message would be built in the caller's
     /// frame.
     #[inline(never)]
-    fn hand_over(&self, index: usize, ingress: &mut Ingress, deferred: &mut DeferredEffects<P>) {
+    fn hand_over(&self, index: usize, ingress: &mut Ingress, deferred: &mut DeferredEffects<P>) -> bool {
         let CellsInner { hub, cells, .. } = &*self.inner;
         deferred.announce(index);
         let packets = ingress.packets() as u64;
@@ -387,9 +427,11 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
         {
             rings.poll_for(ring, index);
         }
-        if cells[index].send(hub, CellMessage::Ingress(std::mem::take(ingress)), false).is_err() {
+        let sent = cells[index].send(hub, CellMessage::Ingress(std::mem::take(ingress)), false).is_ok();
+        if !sent {
             Counters::count_drops(&hub.shared.counters, DropReason::InputQueueFull, packets);
         }
+        sent
     }
 
     /// Sends a request and sleeps until it is answered.
@@ -484,11 +526,12 @@ impl<P: Platform, E: Exclusion<P>> AboveWorkers<P> for Cells<P, E> {
 impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
     #[inline]
     fn post(&self, ingress: &mut Ingress, now: Time, deferred: &mut DeferredEffects<P>) {
-        let index = self.index(|| ingress.hash());
+        let (index, event) = self.cell_of(ingress, deferred.receiver());
         let cell = &self.inner.cells[index];
         let run = |cell: &mut Cell<P>| cell.arrival(ingress, now, deferred);
-        if !cell.takes_arrivals() || cell.enter_unawaited(&self.inner.hub, run).is_none() {
-            self.hand_over(index, ingress, deferred);
+        let queues = !cell.takes_arrivals() || cell.enter_unawaited(&self.inner.hub, run).is_none();
+        if queues && self.hand_over(index, ingress, deferred) {
+            event.into_iter().for_each(BoundEvent::is_sent);
         }
     }
 
@@ -535,7 +578,7 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
     }
 
     fn call(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply) {
-        let index = self.index(|| target.hash);
+        let index = self.home(target.hash);
         let shared = &self.inner.hub.shared;
         let now = match call {
             // Reading starts no timer and measures nothing.
@@ -549,7 +592,10 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
 
     fn open(&self, request: &mut OpenRequest<P>) -> Result<Key, OpenRefused> {
         let target = request.socket.target();
-        let index = self.index(|| target.hash);
+        let (index, _until_it_is_open) = match self.inner.cells[0].bindings() {
+            Some(bindings) => self.bind(bindings, target.hash, None),
+            None => (self.index(|| target.hash), None),
+        };
         let now = self.inner.hub.shared.clock().now();
         match self.hold(index, |cell, deferred| cell.open_actively(request, now, deferred)) {
             Some(opened) => opened,
@@ -564,7 +610,7 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
     }
 
     fn send(&self, target: &Target, send: &mut tcp::Send) -> Option<Result<u32, tcp::Error>> {
-        let index = self.index(|| target.hash);
+        let index = self.home(target.hash);
         let now = self.inner.hub.shared.clock().now();
         match self.hold(index, |cell, deferred| cell.send(target.key, send, now, deferred)) {
             Some(answer) => answer,
@@ -580,7 +626,7 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
         event: tcp::Receive,
         received: &mut tcp::Received,
     ) -> Option<Result<(), tcp::Error>> {
-        let index = self.index(|| target.hash);
+        let index = self.home(target.hash);
         let clock = self.inner.hub.shared.clock();
         // Reading starts no timer and measures nothing.
         let now = if self.inner.cells[index].has_batch_time() { clock.batch_now() } else { clock.now() };
@@ -597,7 +643,7 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
     }
 
     fn tell(&self, target: &Target, message: CellMessage<P>) -> Result<(), CellMessage<P>> {
-        let cell = &self.inner.cells[self.index(|| target.hash)];
+        let cell = &self.inner.cells[self.home(target.hash)];
         // The user of a channel may not know yet that it has ended with an earlier architecture. The owner's own calls run
         // at once, so none of them may wait in its queue.
         if !E::CHANNELS || cell.is_mine() { Err(message) } else { cell.send(&self.inner.hub, message, true) }

@@ -18,6 +18,15 @@
 //! a batch of each receive thread and the calls of threads that sleep. In Solaris a poll thread takes the frames, and is handed the
 //! flag for that; here it is the receive thread, which enters the shard as for any frame.
 //!
+//! # Binding
+//! Without an option the shard of a connection is that of its flow's hash (Solaris: `ip_squeue_fanout`). With `+bind` it is that of the
+//! CPU on which the connection began: of the receive thread that took its first segment, or of the thread that opens it. The
+//! bindings are those of Solaris' classifier ([`flow_bindings`](crate::table::flow_bindings)): a segment that arrives elsewhere finds the shard
+//! under the lock of a bucket, takes a reference, and enters that shard as any other thread does. The CPU of receive thread *n* is that
+//! of shard *n*; a thread that receives nothing counts as the CPU of its number, modulo that of shards. A switch from another
+//! architecture spreads the connections by their hashes, and these bindings remain.
+//!
+//! # Calls
 //! A user's call is synchronous: its caller sleeps until it is done. As in Solaris (`squeue_synch_enter`), a caller
 //! that finds the flag free and the queue empty takes the flag and runs the call at once, in every mode; otherwise the
 //! call is queued. In mode `fill` only *asynchronous* events always wait for the worker. The order is still that of the
@@ -56,6 +65,7 @@ use crate::handoff::CellMessage;
 use crate::place::{Cell, Contents};
 use crate::shared::Shared;
 use crate::socket::HandlersRun;
+use crate::table::flow_bindings::{BoundEvent, FlowBindings};
 use event_queue::EventQueue;
 
 pub use entering::{Entering, Mode};
@@ -63,7 +73,7 @@ pub use entering::{Entering, Mode};
 /// The declaration of this architecture.
 pub const DECLARATION: Declaration<Entering> = Declaration {
     name: "squeue",
-    options: "[:fill|nodrain|process][+poll]",
+    options: "[:fill|nodrain|process][+poll][+bind]",
     variants: &[
         Variant {
             name: "squeue:fill",
@@ -87,12 +97,28 @@ pub const DECLARATION: Declaration<Entering> = Declaration {
             name: "squeue:process+poll",
             also: Some("squeue+poll"),
             about: "as squeue:process, but frames for a shard in use wait in the device",
-            parameter: Entering { mode: Mode::Process, poll: true },
+            parameter: Entering::polled(Mode::Process),
+        },
+        Variant {
+            name: "squeue:process+bind",
+            also: Some("squeue+bind"),
+            about: "as squeue:process, but a connection is in the shard of the CPU on which it began",
+            parameter: Entering::by(Mode::Process).bound(),
         },
     ],
     unlisted: &[
-        Variant::new("squeue:fill+poll", None, POLL, Entering { mode: Mode::Fill, poll: true }),
-        Variant::new("squeue:nodrain+poll", None, POLL, Entering { mode: Mode::NoDrain, poll: true }),
+        Variant::new("squeue:fill+poll", None, POLL, Entering::polled(Mode::Fill)),
+        Variant::new("squeue:nodrain+poll", None, POLL, Entering::polled(Mode::NoDrain)),
+        Variant::new("squeue:fill+bind", None, BIND, Entering::by(Mode::Fill).bound()),
+        Variant::new("squeue:nodrain+bind", None, BIND, Entering::by(Mode::NoDrain).bound()),
+        Variant::new("squeue:fill+poll+bind", None, BIND, Entering::polled(Mode::Fill).bound()),
+        Variant::new("squeue:nodrain+poll+bind", None, BIND, Entering::polled(Mode::NoDrain).bound()),
+        Variant::new(
+            "squeue:process+poll+bind",
+            Some("squeue+poll+bind"),
+            BIND,
+            Entering::polled(Mode::Process).bound(),
+        ),
     ],
     default: 2,
     numbers: None,
@@ -125,9 +151,18 @@ pub const DECLARATION: Declaration<Entering> = Declaration {
             table: "private",
             order: "queue",
         },
+        TableRow {
+            names: "`squeue..+bind`",
+            cell: "the same, of the CPU on which the connection began",
+            exclusive_use: "the same",
+            thread: "the same",
+            table: "private, found by a global one of flows with a lock for each bucket",
+            order: "queue",
+        },
     ],
 };
 
+const BIND: &str = "as without +bind, but a connection is in the shard of the CPU on which it began";
 const POLL: &str = "as without +poll, but frames for a shard in use wait in the device";
 
 struct Squeue<P: Platform> {
@@ -140,18 +175,27 @@ struct Squeue<P: Platform> {
     stop: P::AtomicBool,
     /// The receive rings that are polled while the shard is in use.
     rings: Option<Arc<PolledRings<P>>>,
+    /// The shards that flows are bound to.
+    bindings: Option<Arc<FlowBindings<P>>>,
+    /// The number of the shard.
+    index: usize,
 }
 
 /// One shard for each CPU. With own threads each shard has a pinned worker; otherwise a tick drains it.
 pub fn new<P: Platform>(
     shared: &Arc<Shared<P>>,
-    Entering { mode, poll }: Entering,
+    Entering { mode, poll, bind }: Entering,
     ThreadConfig { cpus, own_threads }: ThreadConfig,
     contents: Box<Contents<P>>,
 ) -> Arc<dyn RunningArchitecture<P>> {
     let (slab, rings) = (contents.slab.clone(), poll.then(|| PolledRings::new(shared, cpus.max(1))));
-    Arc::new(Cells::new(shared, cpus, own_threads, contents, |_| {
-        Squeue::new(mode, shared.lock_kind, Cell::new(shared, &slab, Writers::Many), rings.clone())
+    let bindings = bind.then(|| FlowBindings::new(shared.lock_kind));
+    Arc::new(Cells::new(shared, cpus, own_threads, contents, |index| {
+        let mut squeue = Squeue::new(mode, shared.lock_kind, Cell::new(shared, &slab, Writers::Many), rings.clone());
+        if let Some(bindings) = &bindings {
+            squeue.bind(bindings, index);
+        }
+        squeue
     }))
 }
 
@@ -181,7 +225,23 @@ impl<P: Platform> Squeue<P> {
             deadline: P::AtomicU64::new(u64::MAX),
             stop: P::AtomicBool::new(false),
             rings,
+            bindings: None,
+            index: 0,
         }
+    }
+
+    /// Flows are bound to this shard, which has the number `index`. It has nothing yet.
+    fn bind(&mut self, bindings: &Arc<FlowBindings<P>>, index: usize) {
+        (self.bindings, self.index) = (Some(bindings.clone()), index);
+        self.cell.get_mut().bind(bindings, index);
+    }
+
+    /// The reference that a queued event has to the binding of its flow.
+    #[inline]
+    fn bound_event(&self, message: &CellMessage<P>) -> Option<BoundEvent<'_, P>> {
+        let CellMessage::Ingress(event) = message else { return None };
+        let bindings = self.bindings.as_deref()?;
+        Some(bindings.arrived(event.flow_hash()?, self.index))
     }
 
     /// The calling thread takes the flag, if it is free. The caller has the queue's lock.
@@ -280,6 +340,10 @@ impl<P: Platform> Exclusion<P> for Squeue<P> {
 
     fn rings(&self) -> Option<&PolledRings<P>> {
         self.rings.as_deref()
+    }
+
+    fn bindings(&self) -> Option<&FlowBindings<P>> {
+        self.bindings.as_deref()
     }
 
     fn is_in_use(&self, hub: &Hub<P>) -> bool {

@@ -33,6 +33,7 @@ use crate::flow::{Flow, Key, UdpName};
 use crate::shared::Shared;
 use crate::socket::handler::HandlerState;
 use crate::socket::{Admission, Readiness, TcpSocket, UdpShared};
+use crate::table::flow_bindings::{CellBindings, FlowBindings};
 use crate::table::index::VacantEntry;
 use crate::timers::{TimerPlace, Wheel};
 use crate::udp_table::{Bound, HeldSocket, StoredUdpPcb, UdpTable};
@@ -86,6 +87,12 @@ impl<P: Platform> Cell<P> {
             channels: Channels::new(),
             handlers: Handlers::new(),
         }
+    }
+
+    /// This is the cell with this index of those to which flows are bound. It has nothing yet.
+    pub(crate) fn bind(&mut self, bindings: &Arc<FlowBindings<P>>, index: usize) {
+        self.directory.connections.bindings = CellBindings::of(bindings, index);
+        self.directory.half_open.bindings = CellBindings::of(bindings, index);
     }
 
     /// Half-open connections.

@@ -18,6 +18,7 @@ use crate::flow::Flow;
 use crate::route_cache::RouteCache;
 use crate::secrets::Secrets;
 use crate::socket::TcpSocket;
+use crate::table::flow_bindings::CellBindings;
 use crate::table::index::{Index, VacantEntry};
 use crate::timers::TimerPlace;
 
@@ -66,6 +67,8 @@ pub fn connections<P: Platform>() -> Arc<Connections<P>> {
 pub struct OwnedTable<P: Platform> {
     owner: Owner<Connection<P>, P>,
     index: Index,
+    /// The references to the bindings of flows.
+    pub(super) bindings: CellBindings<P>,
     /// Those in TIME-WAIT without a user, which have no slot.
     pub(super) waits: TimeWaits,
 }
@@ -73,7 +76,8 @@ pub struct OwnedTable<P: Platform> {
 impl<P: Platform> OwnedTable<P> {
     /// An empty table over the stack's slab.
     pub(super) fn new(slab: &Arc<Connections<P>>, secrets: &Secrets) -> Self {
-        OwnedTable { owner: slab.owner(), index: Index::new(secrets), waits: TimeWaits::new(secrets) }
+        let (index, waits) = (Index::new(secrets), TimeWaits::new(secrets));
+        OwnedTable { owner: slab.owner(), index, bindings: CellBindings::default(), waits }
     }
 
     /// The number of connections.
@@ -153,7 +157,8 @@ impl<P: Platform> OwnedTable<P> {
 
     #[inline(never)]
     fn enter(&mut self, slot: u32, flow_hash: u32, hash: VacantEntry) {
-        let OwnedTable { owner, index, .. } = self;
+        let OwnedTable { owner, index, bindings, .. } = self;
+        bindings.hold(flow_hash);
         index.insert(slot, flow_hash, hash, |other| owner.get(other).map_or(hash, |other| other.hash));
     }
 
@@ -173,6 +178,7 @@ impl<P: Platform> OwnedTable<P> {
         let Some(connection) = self.owner.get(slot) else { return false };
         let laid_down = self.waits.put(key, (&connection.flow.tuple, connection.hash), kept, now);
         if laid_down {
+            self.bindings.hold(connection.flow.hash);
             self.free(slot);
         }
         laid_down
@@ -181,6 +187,7 @@ impl<P: Platform> OwnedTable<P> {
     /// Removes a connection from the table without moving it in the slab.
     pub(super) fn release(&mut self, slot: u32) -> Option<Detached<Connection<P>, P>> {
         let connection = self.owner.get(slot)?;
+        self.bindings.release(connection.flow.hash);
         self.index.remove(slot, connection.flow.hash, connection.hash);
         self.owner.detach(slot)
     }
@@ -200,6 +207,7 @@ impl<P: Platform> OwnedTable<P> {
     /// Ends a connection: it leaves the table, and its slot is free.
     pub(super) fn free(&mut self, slot: u32) {
         let Some(connection) = self.owner.get(slot) else { return };
+        self.bindings.release(connection.flow.hash);
         self.index.remove(slot, connection.flow.hash, connection.hash);
         self.owner.free(slot);
     }

@@ -189,18 +189,19 @@ impl TimeWaits {
         self.taken_out.as_ref().map(|taken| taken.key)
     }
 
-    /// Takes out the first entry, if its TIME-WAIT has ended.
-    pub(super) fn expire(&mut self, now: Time) -> Option<TimeWait> {
+    /// Takes out the first entry, if its TIME-WAIT has ended; returns it with its tuple.
+    pub(super) fn expire(&mut self, now: Time) -> Option<(FourTuple, TimeWait)> {
         while self.deadline().is_some_and(|deadline| deadline <= now) {
             let (at, kept) = (self.first, self.at(self.first).kept);
             if kept.note != GAP {
-                let (low, hash) = (at as u32, self.hash(at));
+                let (low, tuple) = (at as u32, self.tuple(at));
+                let hash = VacantEntry::of(&self.secrets, &tuple);
                 if let Ok(found) = self.index.find_entry(hash.spread(), |other| *other == low) {
                     found.remove();
                 }
                 self.leave_gap(at);
                 self.pass();
-                return Some(kept);
+                return Some((tuple, kept));
             }
             self.pass();
         }
@@ -456,7 +457,7 @@ mod tests {
                     model.insert(n, again.deadline(now));
                 }
                 _ => {
-                    while let Some(kept) = waits.expire(now) {
+                    while let Some((_, kept)) = waits.expire(now) {
                         assert!(kept.deadline(now) <= now);
                         ended += 1;
                     }

@@ -77,6 +77,7 @@ impl<P: Platform> Cell<P> {
             Connection { charge, ..Connection::new(absent, *flow, socket.clone(), route, pcb) }
         });
         socket.placed(key);
+        connections.bindings.release(flow.hash);
         connections.waits.revived(key, position, deadline);
         self.arm(&key.slot, deadline);
         Some(key.slot)
@@ -98,7 +99,11 @@ impl<P: Platform> Cell<P> {
     pub(super) fn expire_waits(&mut self, now: Time) {
         let control = self.shared.control();
         let mut expired = 0;
-        while let Some(kept) = self.directory.connections.waits.expire(now) {
+        let connections = &mut self.directory.connections;
+        while let Some((tuple, kept)) = connections.waits.expire(now) {
+            if connections.bindings.are_kept() {
+                connections.bindings.release(self.shared.egress().rss().hash_tcp(&tuple));
+            }
             kept.expire(&self.counters);
             let charge = Charge { memory: 0, standing: LimitClass::TimeWait };
             control.account().discharge(&self.account, charge, control.tcp());

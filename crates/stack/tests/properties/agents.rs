@@ -323,7 +323,7 @@ fn the_thread_that_polls_owns_the_stack(arch: Architecture) {
 /// A shard is in use when a segment arrives: the segment is queued, and the receive thread does not wait. It runs once
 /// the shard is free, without any further event: by the thread that leaves the shard in mode `process`, otherwise by
 /// the worker.
-#[every_arch(only(squeue_fill, squeue_nodrain, squeue_process, squeue_process_poll))]
+#[every_arch(only(squeue_fill, squeue_nodrain, squeue_process, squeue_process_bind, squeue_process_poll))]
 fn a_queued_segment_is_run_by_the_thread_that_leaves_or_by_the_worker(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         let mut bench = Bench::with_threads(arch, ends);

@@ -98,6 +98,7 @@ fn a_busy_cell_does_not_block_other_cells(arch: Architecture) {
     squeue_fill,
     squeue_nodrain,
     squeue_process,
+    squeue_process_bind,
     squeue_process_poll
 ))]
 fn a_busy_cell_serves_one_connection_at_a_time(arch: Architecture) {

@@ -112,23 +112,32 @@ fn connp_t_with_rings_takes_no_lock_for_a_segment(arch: Architecture) {
 
 /// Solaris: the squeue's lock guards the queue and the flag and is "dropped while processing": the flag is the
 /// ownership.
-#[every_arch(only(squeue_fill, squeue_nodrain, squeue_process, squeue_process_poll))]
+#[every_arch(only(squeue_fill, squeue_nodrain, squeue_process, squeue_process_bind, squeue_process_poll))]
 fn squeue_runs_events_under_its_flag_and_no_lock(arch: Architecture) {
+    let binds = arch.to_string().ends_with("+bind");
     for ends in Ends::BOTH_FAMILIES {
         let walks = walks(arch, ends);
         for walk in walks.all() {
-            assert!(taken(walk).iter().all(|class| *class == Squeue), "{walk:?}");
+            assert!(taken(walk).iter().all(|class| *class == Squeue || binds && *class == FlowBindings), "{walk:?}");
             assert!(held_by_events(walk).iter().all(|held| held.is_empty()), "{walk:?}");
         }
         assert!(walks.sent.iter().all(|sent| sent.held.is_empty()), "{:?}", walks.sent);
         for call in [&walks.read, &walks.write] {
-            assert_eq!(taken(call), [Squeue, Squeue], "a call takes the flag of a free shard and gives it back");
+            let found = if binds { vec![FlowBindings] } else { vec![] };
+            let flag = [Squeue, Squeue];
+            assert_eq!(
+                taken(call),
+                [found, flag.into()].concat(),
+                "a call takes the flag of a free shard and gives it back"
+            );
         }
+        let references = if binds { 2 * SEGMENTS } else { 0 };
+        assert_eq!(count(&walks.data, What::Takes(FlowBindings)), references, "a segment takes one and gives it back");
     }
 }
 
 /// `SQ_FILL` queues every segment; the other two modes run a segment where it arrives if the shard is free.
-#[every_arch(only(squeue_fill, squeue_nodrain, squeue_process, squeue_process_poll))]
+#[every_arch(only(squeue_fill, squeue_nodrain, squeue_process, squeue_process_bind, squeue_process_poll))]
 fn squeue_queues_segments_of_a_free_shard_in_mode_fill_only(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         let fills = arch.to_string() == "squeue:fill";

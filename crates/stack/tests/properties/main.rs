@@ -23,6 +23,7 @@ mod netisr;
 mod processor;
 mod scene;
 mod softint;
+mod squeue_binding;
 mod squeue_polling;
 mod squeue_upcalls;
 mod threads;

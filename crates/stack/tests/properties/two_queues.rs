@@ -3,8 +3,9 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use dev::{Device, QueuePair, mem};
+use dev::{Capabilities, Device, QueuePair, mem};
 use observe::Counter;
 use pktbuf::PktBuf;
 use stack::call::{Call, Reply};
@@ -31,31 +32,63 @@ pub struct TwoQueues {
     /// One for each queue.
     pub drivers: Vec<Driver<Observed>>,
     far: Vec<QueuePair>,
+    clock: Arc<VirtualClock<Observed>>,
     /// An open listener.
     pub listener: Arc<ListenerShared<Observed>>,
     /// From the peer to the stack.
     pub ends: Ends,
 }
 
+/// A device with a link for each of its receive queues, so that the test chooses the queue of each frame.
+struct LinkPerQueue([mem::MemDevice; QUEUES], Capabilities);
+
+impl Device for LinkPerQueue {
+    fn capabilities(&self) -> &Capabilities {
+        &self.1
+    }
+    fn name(&self) -> &str {
+        self.0[0].name()
+    }
+    fn take_queues(&mut self) -> Vec<QueuePair> {
+        self.0.iter_mut().flat_map(Device::take_queues).collect()
+    }
+}
+
 impl TwoQueues {
     /// With the threads that its architecture has of its own.
     pub fn new(arch: &str, ends: Ends) -> TwoQueues {
-        let scene = Scene::new();
         let (near, mut far) = mem::pair::<Observed>(mem::MemConfig { queues: QUEUES, ..Default::default() });
+        TwoQueues::on(arch, ends, Box::new(near), far.take_queues())
+    }
+
+    /// The same on a device whose hash of a flow does not choose its queue: see [`TwoQueues::put_on`].
+    pub fn steered(arch: &str, ends: Ends) -> TwoQueues {
+        let links = [(); QUEUES].map(|()| mem::pair::<Observed>(mem::MemConfig::default()));
+        let capabilities = Capabilities { queue_pairs: QUEUES, ..links[0].0.capabilities().clone() };
+        let mut far = Vec::new();
+        let near = links.map(|(near, mut other)| {
+            far.extend(other.take_queues());
+            near
+        });
+        TwoQueues::on(arch, ends, Box::new(LinkPerQueue(near, capabilities)), far)
+    }
+
+    fn on(arch: &str, ends: Ends, near: Box<dyn Device>, far: Vec<QueuePair>) -> TwoQueues {
+        let (scene, clock) = (Scene::new(), VirtualClock::new(START));
         let config = StackConfig {
             seed: Some(1),
             cpus: CPUS,
             own_threads: true,
-            clock: Clock::Virtual(VirtualClock::new(START)),
+            clock: Clock::Virtual(clock.clone()),
             ..StackConfig::new(Architecture::named(arch))
         };
         let addresses = vec![(frames::STACK.into(), 24), ("fd00::1".parse().expect("an address"), 64)];
-        let device = Box::new(Reporting(Box::new(near)));
+        let device = Box::new(Reporting(near));
         let interface = InterfaceConfig { device, addresses, gateways: vec![], addressing: Addressing::default() };
         let (stack, drivers) = Stack::build(config, vec![interface]).expect("the stack builds");
         let any = SocketAddr::new(std::net::Ipv6Addr::UNSPECIFIED.into(), PORT);
         let listener = stack.listen(any, 64, Default::default()).expect("the port is free");
-        let mut bench = TwoQueues { scene, stack, drivers, far: far.take_queues(), listener, ends };
+        let mut bench = TwoQueues { scene, stack, drivers, far, clock, listener, ends };
         for frame in [frames::arp_request(), frames::neighbour_solicitation()] {
             bench.exchange(&frame);
         }
@@ -64,9 +97,24 @@ impl TwoQueues {
 
     /// Gives the link a frame.
     pub fn put(&mut self, frame: &[u8]) {
+        self.put_on(frame, 0);
+    }
+
+    /// Gives the link a frame, for this queue of a device that is [steered](TwoQueues::steered).
+    pub fn put_on(&mut self, frame: &[u8], queue: usize) {
         let buffer = PktBuf::from_slice(frame).expect("a packet buffer");
-        assert!(self.far[0].tx.transmit(buffer).is_ok(), "there is room");
-        self.far[0].tx.flush();
+        assert!(self.far[queue].tx.transmit(buffer).is_ok(), "there is room");
+        self.far[queue].tx.flush();
+    }
+
+    /// Lets time pass, in steps, and runs all drivers; returns the sent frames.
+    pub fn pass(&mut self, span: Duration, step: Duration) -> Vec<Vec<u8>> {
+        let (end, mut sent) = (self.clock.now() + span, Vec::new());
+        while self.clock.now() < end {
+            self.clock.advance(step);
+            sent.extend(self.settle());
+        }
+        sent
     }
 
     /// Delivers a frame, and runs all drivers until the stack is idle; returns the sent frames.

@@ -89,7 +89,7 @@ fn arrival_order(arch: Architecture) {
 }
 
 /// The places where an event may wait although its cell is free a moment later.
-#[every_arch(only(adaptive, backlog, shared_nothing, squeue_process, squeue_process_poll, up))]
+#[every_arch(only(adaptive, backlog, shared_nothing, squeue_process, squeue_process_bind, squeue_process_poll, up))]
 fn arrivals_beside_calls(arch: Architecture) {
     holds(move || models::arrivals_beside_calls::<Checked>(arch));
 }
@@ -122,6 +122,7 @@ fn an_owner_that_waits_is_called(arch: Architecture) {
     squeue_fill,
     squeue_nodrain,
     squeue_process,
+    squeue_process_bind,
     squeue_process_poll
 ))]
 fn users_are_told_one_thing_at_a_time(arch: Architecture) {
@@ -163,6 +164,7 @@ fn a_stack_is_switched_in_use() {
         ("connp-t", "squeue:process"),
         ("squeue:fill", "up"),
         ("squeue:process+poll", "squeue:process"),
+        ("squeue:fill+bind", "squeue:process+bind"),
         ("up", "msgp:6"),
         ("netisr:deferred", "connp-l:4"),
         ("connp-t", "netisr:hybrid"),

@@ -191,13 +191,16 @@ impl<B> SynCache<B> {
         })
     }
 
-    /// Removes all entries with this local address, and passes their values to `abandoned`.
+    /// Removes all entries with this local address, and passes their flow hashes and values to `abandoned`.
     #[cold]
-    pub fn abandon(&mut self, address: IpAddr, mut abandoned: impl FnMut(B)) {
+    pub fn abandon(&mut self, address: IpAddr, mut abandoned: impl FnMut(u32, B)) {
         let concerned =
             |slot: &u32| self.entry(*slot).is_some_and(|entry| entry.half_open.tuple().local_addr == address);
         let slots: Vec<u32> = (0..self.slots).filter(concerned).collect();
-        slots.into_iter().filter_map(|slot| self.remove(slot)).for_each(&mut abandoned);
+        for slot in slots {
+            let flow_hash = self.entry(slot).map(|entry| entry.half_open.flow_hash());
+            flow_hash.zip(self.remove(slot)).into_iter().for_each(|(hash, beside)| abandoned(hash, beside));
+        }
     }
 
     /// An entry whose SYN-ACK is to be sent again, or which is to be given up ([`SynCache::time_out`]).

@@ -68,6 +68,8 @@ fn short_names_mean_the_papers_choice() {
         ("msgp-pool:1+mcs+unordered", "msgp-pool+mcs+unordered"),
         ("squeue", "squeue:process"),
         ("squeue+poll", "squeue:process+poll"),
+        ("squeue+bind", "squeue:process+bind"),
+        ("squeue+poll+bind", "squeue:process+poll+bind"),
         ("connp-t:mutex", "connp-t"),
         ("netisr", "netisr:hybrid"),
         ("netisr:deferred+flow", "netisr:deferred"),
@@ -100,6 +102,7 @@ fn unknown_names_are_refused_with_the_list() {
         "connp-l:0",
         "connp-l:1025",
         "squeue:drain",
+        "squeue+bind+poll",
     ];
     for name in names {
         let error = name.parse::<Architecture>().unwrap_err().to_string();
@@ -107,7 +110,7 @@ fn unknown_names_are_refused_with_the_list() {
             error,
             format!(
                 "unknown architecture {name:?}: use up, giant, msgp[:1|2|6][+coupled][+routes][+racy-stats], msgp-pool[:1|2|6][+tas|mcs][+unordered], \
-                 connp-t[:mutex|spsc|lwkt][+async-wildcard], connp-l[:1..1024][+lazy-broadcast], squeue[:fill|nodrain|process][+poll], \
+                 connp-t[:mutex|spsc|lwkt][+async-wildcard], connp-l[:1..1024][+lazy-broadcast], squeue[:fill|nodrain|process][+poll][+bind], \
                  backlog[:processor], \
                  conn-thread[:1..1024], \
                  netisr[:direct|hybrid|hybrid+source|hybrid+cpu|deferred|deferred+source|deferred+cpu], \

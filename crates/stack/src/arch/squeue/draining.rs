@@ -185,6 +185,7 @@ impl<P: Platform> Squeue<P> {
         loop {
             let answer = self.run_in_cell(|cell| {
                 while let Some(message) = draining.batch.pop_front() {
+                    let _until_it_has_run = self.bound_event(&message);
                     if let Some(answer) = message.run(cell, now, &mut draining.deferred) {
                         return Some(answer);
                     }

@@ -7,12 +7,24 @@ pub struct Entering {
     pub mode: Mode,
     /// Frames are left in the device while their shard is in use.
     pub poll: bool,
+    /// A connection is in the shard of the CPU on which it began, instead of that of its flow's hash.
+    pub bind: bool,
 }
 
 impl Entering {
-    /// Without polling.
+    /// Without polling, and without binding.
     pub(super) const fn by(mode: Mode) -> Entering {
-        Entering { mode, poll: false }
+        Entering { mode, poll: false, bind: false }
+    }
+
+    /// With polling, but without binding.
+    pub(super) const fn polled(mode: Mode) -> Entering {
+        Entering { poll: true, ..Entering::by(mode) }
+    }
+
+    /// The same, with binding.
+    pub(super) const fn bound(self) -> Entering {
+        Entering { bind: true, ..self }
     }
 }
 

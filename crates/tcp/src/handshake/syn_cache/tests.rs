@@ -53,7 +53,7 @@ fn what_was_put_in_is_found_until_it_is_taken_out() {
     }
     assert!(!model.is_empty());
     let mut abandoned = Vec::new();
-    cache.abandon([10, 0, 0, 1].into(), |beside| abandoned.push(beside));
+    cache.abandon([10, 0, 0, 1].into(), |_, beside| abandoned.push(beside));
     assert!(abandoned.iter().all(|beside| model.values().any(|other| other == beside)));
     model.retain(|port, _| port % 3 != 1);
     assert_eq!(cache.len(), model.len());
