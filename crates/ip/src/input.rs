@@ -23,7 +23,10 @@ use crate::interface::{Cast, InterfaceView};
 
 mod fddi_frame;
 
-pub use fddi_frame::fddi;
+pub use fddi_frame::{fddi, fddi_to};
+
+/// Bytes of an Ethernet header.
+const L2: usize = ethernet::HEADER_LEN;
 
 /// The classification of a frame.
 #[derive(Debug)]
@@ -158,7 +161,7 @@ pub fn ethernet_to<R>(
 ) -> R {
     if headers.is_plain_v4()
         && headers.is_tcp()
-        && let Some(header) = plain_v4(&mut frame, headers, interface, &mut last.v4)
+        && let Some(header) = plain_v4::<L2, 0, { L2 + ipv4::HEADER_LEN }>(&mut frame, headers, interface, &mut last.v4)
     {
         counters.increment(Counter::PacketsIn);
         return segment(v4_datagram(frame, &header, Cast::Unicast));
@@ -177,7 +180,7 @@ pub fn ethernet_v6_to<R>(
     other: impl FnOnce(Input) -> R,
 ) -> R {
     if headers.is_tcp()
-        && let Some(header) = plain_v6(&mut frame, headers, interface, &mut last.v6)
+        && let Some(header) = plain_v6::<L2, 0, { L2 + ipv6::HEADER_LEN }>(&mut frame, headers, interface, &mut last.v6)
     {
         counters.increment(Counter::PacketsIn);
         return segment(v6_datagram(frame, &header, protocol::TCP, Cast::Unicast));
@@ -187,17 +190,20 @@ pub fn ethernet_v6_to<R>(
 
 /// Checks a unicast packet to us and advances it to its transport header, with no further checks before the transport.
 /// `None`, with the frame unchanged: it is another packet, or a faulty one.
+///
+/// `LINK`: bytes of the link header, of which `headers` have said that it is plain. `AT`: where its addresses are. `LEN`: bytes from
+/// there to the end of the IP header.
 #[inline(always)]
-fn plain_v4(
+fn plain_v4<const LINK: usize, const AT: usize, const LEN: usize>(
     frame: &mut PktBuf,
     headers: Headers,
     interface: &InterfaceView,
     last: &mut AcceptedAddresses<8>,
 ) -> Option<ipv4::Header> {
-    const LEN: usize = ethernet::HEADER_LEN + ipv4::HEADER_LEN;
-    let head = frame.first_chunk::<LEN>()?;
-    let (link, rest) = head.split_first_chunk::<{ ethernet::HEADER_LEN }>()?;
-    let header = ipv4::parse_plain(rest.first_chunk()?).ok()?;
+    const { assert!(AT + LEN == LINK + ipv4::HEADER_LEN) };
+    let head = frame.get(AT..)?.first_chunk::<LEN>()?;
+    let link = head.first_chunk::<{ ethernet::HEADER_LEN }>()?;
+    let header = ipv4::parse_plain(head.last_chunk()?).ok()?;
     if !last.are_of(head, interface) {
         if !ethernet::is_from_one_to(link, interface.mac)
             || !interface.is_own_v4(header.dst)
@@ -207,23 +213,23 @@ fn plain_v4(
         }
         last.note(head, interface);
     }
-    frame.narrow(ethernet::HEADER_LEN, LEN..headers.end());
+    frame.narrow(LINK, AT + LEN..headers.end());
     frame.meta_mut().traffic_class = header.tos;
     Some(header)
 }
 
 /// The same for IPv6.
 #[inline(always)]
-fn plain_v6(
+fn plain_v6<const LINK: usize, const AT: usize, const LEN: usize>(
     frame: &mut PktBuf,
     headers: Headers,
     interface: &InterfaceView,
     last: &mut AcceptedAddresses<32>,
 ) -> Option<ipv6::Header> {
-    const LEN: usize = ethernet::HEADER_LEN + ipv6::HEADER_LEN;
-    let head = frame.first_chunk::<LEN>()?;
-    let (link, rest) = head.split_first_chunk::<{ ethernet::HEADER_LEN }>()?;
-    let header = ipv6::parse_plain(rest.first_chunk()?);
+    const { assert!(AT + LEN == LINK + ipv6::HEADER_LEN) };
+    let head = frame.get(AT..)?.first_chunk::<LEN>()?;
+    let link = head.first_chunk::<{ ethernet::HEADER_LEN }>()?;
+    let header = ipv6::parse_plain(head.last_chunk()?);
     if !last.are_of(head, interface) {
         if !ethernet::is_from_one_to(link, interface.mac)
             || !interface.is_own_v6(&header.dst)
@@ -234,7 +240,7 @@ fn plain_v6(
         }
         last.note(head, interface);
     }
-    frame.narrow(ethernet::HEADER_LEN, LEN..headers.end());
+    frame.narrow(LINK, AT + LEN..headers.end());
     Some(header)
 }
 

@@ -89,6 +89,8 @@ const PAYLOAD: u32 = 56;
 const SHAPE: u64 = 0x00f7_ffff << 32;
 const PLAIN_V4: u64 = shape(ethernet::HEADER_LEN, ipv4::HEADER_LEN, V4 | FLOW);
 const PLAIN_V6: u64 = shape(ethernet::HEADER_LEN, ipv6::HEADER_LEN, V6 | FLOW);
+const PLAIN_FDDI_V4: u64 = shape(fddi::HEADER_LEN, ipv4::HEADER_LEN, V4 | FLOW);
+const PLAIN_FDDI_V6: u64 = shape(fddi::HEADER_LEN, ipv6::HEADER_LEN, V6 | FLOW);
 const PLAIN_V4_LEN: usize = ethernet::HEADER_LEN + ipv4::HEADER_LEN + tcp::HEADER_LEN;
 const PLAIN_V6_LEN: usize = ethernet::HEADER_LEN + ipv6::HEADER_LEN + tcp::HEADER_LEN;
 
@@ -229,6 +231,18 @@ impl Headers {
     #[inline]
     pub fn is_plain_v6(self) -> bool {
         self.0 & SHAPE == PLAIN_V6
+    }
+
+    /// Whether it is a flow over IPv4 behind an FDDI header, and without IP options.
+    #[inline]
+    pub fn is_plain_fddi_v4(self) -> bool {
+        self.0 & SHAPE == PLAIN_FDDI_V4
+    }
+
+    /// Whether it is a flow over IPv6 behind an FDDI header.
+    #[inline]
+    pub fn is_plain_fddi_v6(self) -> bool {
+        self.0 & SHAPE == PLAIN_FDDI_V6
     }
 
     /// Offset of the network header, in bytes from the first of the frame: 14, or 18 behind a tag, 21 behind an

@@ -151,6 +151,8 @@ fn a_tag_shifts_headers_by_four_bytes_and_fddi_by_seven() {
         let bare = Headers::of_packet(&packet);
         assert!(plain.is_plain_v4() != plain.is_plain_v6() && tagged.is_tagged() && !plain.is_tagged());
         assert!(!tagged.is_plain_v4() && !tagged.is_plain_v6() && !bare.is_plain_v4() && !bare.is_plain_v6());
+        assert!(fddi.is_plain_fddi_v4() != fddi.is_plain_fddi_v6() && fddi.is_plain_fddi_v4() == plain.is_plain_v4());
+        assert!([plain, tagged, bare].iter().all(|it| !it.is_plain_fddi_v4() && !it.is_plain_fddi_v6()));
         for (headers, network) in [(plain, 14), (tagged, 18), (fddi, 21), (bare, 0)] {
             let offsets = [headers.transport(), headers.payload(), headers.end()].map(|at| at - network);
             let header = if v6 { 40 } else { 20 };

@@ -2,6 +2,7 @@ use super::*;
 use crate::testing::*;
 use frames::{Packet, Payload};
 use proptest::prelude::*;
+use wire::{Framing, fddi};
 
 const L3: usize = ethernet::HEADER_LEN;
 
@@ -354,42 +355,67 @@ fn told(input: Input, counters: &Counters) -> String {
 }
 
 /// A segment of a connection, and the link's padding.
-fn segment(ends: frames::Ends, text: &[u8], padding: usize) -> PktBuf {
+fn segment(framing: Framing, ends: frames::Ends, text: &[u8], padding: usize) -> PktBuf {
     let frame = ends.bytes(frames::Segment::data((40_000, 80), 1, 1, text));
-    buffer(&[&frame[..], &vec![0; padding]].concat())
+    let (header, packet) = frame.split_first_chunk().expect("a header");
+    let header = if framing == Framing::Fddi { fddi::of_ethernet(header).to_vec() } else { header.to_vec() };
+    buffer(&[&header[..], packet, &vec![0; padding]].concat())
+}
+
+/// Links with a path for plain segments.
+const LINKS: [Framing; 2] = [Framing::Ethernet, Framing::Fddi];
+
+fn framing() -> impl Strategy<Value = Framing> {
+    prop::sample::select(&LINKS[..])
 }
 
 proptest! {
     /// Known headers save steps and do not change the result.
     #[test]
     fn the_fast_and_the_slow_path_come_to_the_same(
+        framing in framing(),
         v6 in any::<bool>(),
         text in prop::collection::vec(any::<u8>(), 0..40),
         padding in 0usize..9,
-        changes in prop::collection::vec((0usize..60, any::<u8>()), 0..3),
+        changes in prop::collection::vec((0usize..70, any::<u8>()), 0..3),
         bits in any::<bool>(),
         repaired in any::<bool>(),
     ) {
-        let mut frame = segment(if v6 { ENDS6 } else { ENDS }, &text, padding);
+        let mut frame = segment(framing, if v6 { ENDS6 } else { ENDS }, &text, padding);
         for (at, value) in changes {
             let at = at % frame.len();
             frame[at] = if bits { frame[at] ^ 1 << (value & 7) } else { value };
         }
         if repaired && !v6 {
-            repair(&mut frame, L3);
+            repair(&mut frame, framing.header_len());
         }
         let (plain, long) = (Counters::new(), Counters::new());
         let copy = frame.duplicate().unwrap();
-        let expected = told(slow_path(copy, &interface(), &long), &long);
-        prop_assert_eq!(told(ethernet(frame, &interface(), &plain), &plain), expected);
+        let (short, all): (Way, Way) = match framing {
+            Framing::Fddi => (super::fddi, fddi_frame::checked),
+            _ => (ethernet, slow_path),
+        };
+        let expected = told(all(copy, &interface(), &long), &long);
+        prop_assert_eq!(told(short(frame, &interface(), &plain), &plain), expected);
     }
 }
 
+/// A way to classify a frame.
+type Way = fn(PktBuf, &InterfaceView, &Counters) -> Input;
+
 /// Whether the frame takes the fast path.
-fn is_plain(frame: PktBuf, interface: &InterfaceView, last: &mut LastAccepted, counters: &Counters) -> bool {
-    let headers = Headers::of_frame(&frame);
+fn is_plain(
+    framing: Framing,
+    frame: PktBuf,
+    interface: &InterfaceView,
+    last: &mut LastAccepted,
+    counters: &Counters,
+) -> bool {
+    let headers = Headers::of(framing, &frame);
     let view = (interface, last);
-    if headers.is_plain_v6() {
+    if framing == Framing::Fddi {
+        fddi_to(frame, headers, view, counters, |_| true, |_| false)
+    } else if headers.is_plain_v6() {
         ethernet_v6_to(frame, headers, view, counters, |_| true, |_| false)
     } else {
         ethernet_to(frame, headers, view, counters, |_| true, |_| false)
@@ -400,48 +426,51 @@ proptest! {
     /// After a packet from the same host, or from another: a packet is accepted if it would be accepted as the first.
     #[test]
     fn what_was_accepted_last_decides_nothing(
+        framing in framing(),
         v6: bool,
         before: bool,
-        changes in proptest::collection::vec((0usize..54, any::<u8>()), 0..3),
+        changes in proptest::collection::vec((0usize..61, any::<u8>()), 0..3),
     ) {
         let ends = if v6 { ENDS6 } else { ENDS };
         let (interface, counters) = (interface(), Counters::new());
-        let (mut last, mut frame) = (LastAccepted::default(), segment(ends, b"data", 0));
+        let (mut last, mut frame) = (LastAccepted::default(), segment(framing, ends, b"data", 0));
         if before {
-            prop_assert!(is_plain(segment(ends, b"before", 0), &interface, &mut last, &counters));
+            prop_assert!(is_plain(framing, segment(framing, ends, b"before", 0), &interface, &mut last, &counters));
         }
         for (at, value) in changes {
+            let at = at % frame.len();
             frame[at] ^= value;
         }
         if !v6 {
-            repair(&mut frame, L3);
+            repair(&mut frame, framing.header_len());
         }
         let (copy, alone) = (frame.duplicate().unwrap(), &mut LastAccepted::default());
-        let expected = is_plain(copy, &interface, alone, &counters);
-        prop_assert_eq!(is_plain(frame, &interface, &mut last, &counters), expected);
+        let expected = is_plain(framing, copy, &interface, alone, &counters);
+        prop_assert_eq!(is_plain(framing, frame, &interface, &mut last, &counters), expected);
     }
 }
 
 /// The address has moved to another interface.
 #[test]
 fn another_view_accepts_by_its_own_addresses() {
-    for ends in [ENDS, ENDS6] {
+    for (ends, framing) in [ENDS, ENDS6].into_iter().flat_map(|ends| LINKS.map(|framing| (ends, framing))) {
         let (interface, counters, last) = (interface(), Counters::new(), &mut LastAccepted::default());
-        assert!(is_plain(segment(ends, b"data", 0), &interface, last, &counters));
+        let data = || segment(framing, ends, b"data", 0);
+        assert!(is_plain(framing, data(), &interface, last, &counters));
         let mut other = interface.clone();
         assert!(other.remove_address(ends.dst));
-        assert!(!is_plain(segment(ends, b"data", 0), &other, last, &counters));
-        assert!(is_plain(segment(ends, b"data", 0), &interface, last, &counters));
+        assert!(!is_plain(framing, data(), &other, last, &counters));
+        assert!(is_plain(framing, data(), &interface, last, &counters));
     }
 }
 
 #[test]
 fn a_plain_segment_takes_the_fast_path() {
-    for ends in [ENDS, ENDS6] {
-        let frame = segment(ends, b"data", 3);
+    for (ends, framing) in [ENDS, ENDS6].into_iter().flat_map(|ends| LINKS.map(|framing| (ends, framing))) {
+        let frame = segment(framing, ends, b"data", 3);
         let (interface, counters) = (interface(), Counters::new());
-        let plain = is_plain(frame, &interface, &mut LastAccepted::default(), &counters);
-        assert!(plain && counters.get(Counter::PacketsIn) == 1, "{ends:?}");
+        let plain = is_plain(framing, frame, &interface, &mut LastAccepted::default(), &counters);
+        assert!(plain && counters.get(Counter::PacketsIn) == 1, "{ends:?}, {framing:?}");
     }
 }
 

@@ -23,10 +23,18 @@ impl<P: Platform> Driver<P> {
     /// A frame with an FDDI header.
     #[inline(never)]
     pub(super) fn fddi(&mut self, interface: usize, frame: Frame, now: Time, deferred: &mut DeferredEffects<P>) {
-        charge::frame::<P>(&frame.buffer);
-        let view = self.shared.links().view(interface);
-        let input = ip::input::fddi(frame.buffer, view, &self.counters);
-        self.input(interface, (input, frame.followed), now, deferred);
+        let Frame { buffer, headers, followed } = frame;
+        charge::frame::<P>(&buffer);
+        let (links, counters) = (self.shared.links(), &*self.counters);
+        let view = (links.view(interface), &mut self.accepted);
+        let segment = |datagram| {
+            let around = (&*self.shared, &*self.active, &self.rss, counters);
+            Self::tcp(around, Some(&mut self.run), (datagram, followed), now, deferred);
+            None
+        };
+        if let Some(input) = ip::input::fddi_to(buffer, headers, view, counters, segment, Some) {
+            self.input(interface, (input, followed), now, deferred);
+        }
     }
 
     /// Classifies a frame that is not a plain segment. `followed`: data of the same connection follows directly.
