@@ -10,24 +10,14 @@ const CELLS: usize = 80;
 /// For one of connections, which is `MsgP` or is in front of it.
 const CONNECTIONS: usize = 250;
 
-/// Files in which more than exclusion is: what other architectures of cells, and `layer`, are built on.
-const LONGER: &[(&str, usize, &str)] = &[
-    ("connp_t.rs", 200, "the protocol thread of a shard, and its end of channels"),
-    ("squeue.rs", 280, "the serialisation queue itself: its flag, its modes, its worker, the rings that wait for it"),
-];
-
-/// The complaint about an architecture's file that is too long, and about an exception that nothing needs.
+/// The complaint about an architecture's file that is too long.
 pub(super) fn too_long(path: &str, text: &str) -> Option<String> {
     let (_, declaration) = text.split_once("\npub const DECLARATION")?;
     let declared = declaration.split_once("\n};\n").map_or(declaration, |(declared, _)| declared);
     let lines = code(super::shipped(text)).saturating_sub(1 + code(declared));
-    let usual = if text.contains("MsgP") { CONNECTIONS } else { CELLS };
-    let exception = LONGER.iter().find(|(name, ..)| path.ends_with(name));
-    let most = exception.map_or(usual, |(_, most, _)| *most);
-    if lines > most {
-        return Some(format!("{path}: {lines} lines of code besides the declaration, where {most} are the most"));
-    }
-    exception.filter(|_| lines <= usual).map(|_| format!("{path}: needs no exception in rules/sizes.rs any more"))
+    let most = if text.contains("MsgP") { CONNECTIONS } else { CELLS };
+    let what = "lines of code besides the declaration";
+    (lines > most).then(|| format!("{path}: {lines} {what}, where {most} are the most"))
 }
 
 fn code(text: &str) -> usize {
@@ -57,14 +47,5 @@ mod tests {
         assert_eq!(too_long("arch/a.rs", &file(250, "MsgP::of();")), None);
         assert!(too_long("arch/a.rs", &file(251, "MsgP::of();")).is_some());
         assert_eq!(too_long("arch/shared.rs", "fn not_an_architecture() {}\n"), None);
-    }
-
-    #[test]
-    fn an_exception_has_a_bound_and_is_needed() {
-        assert_eq!(too_long("arch/squeue.rs", &file(280, "Cells::new();")), None);
-        assert!(too_long("arch/squeue.rs", &file(281, "Cells::new();")).is_some());
-        assert!(
-            too_long("arch/squeue.rs", &file(80, "Cells::new();")).is_some_and(|what| what.contains("no exception"))
-        );
     }
 }

@@ -19,8 +19,9 @@ use std::time::Duration;
 use observe::Time;
 use sync::{Atomic, Guard, Ordering, Platform, model_is_over};
 
+use super::Mode;
 use super::event_queue::EventQueue;
-use super::{Mode, Squeue};
+use super::shard::Squeue;
 use crate::arch::cells::Hub;
 use crate::attempt::attempt;
 use crate::charge;

@@ -3,10 +3,11 @@
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 
-use sync::Real;
+use sync::{LockKind, Real};
 
 use super::*;
 use crate::arch::cells::tests::{hub, job_of};
+use crate::arch::cells::{Exclusion, Hub};
 
 const MODES: [Mode; 3] = [Mode::Fill, Mode::NoDrain, Mode::Process];
 
