@@ -48,6 +48,7 @@ pub mod coalesce;
 pub mod conformance;
 pub mod fault;
 mod frame_channel;
+mod late_sums;
 pub mod layout;
 mod link;
 pub mod mem;
@@ -58,6 +59,7 @@ pub mod segment;
 
 pub use crate::bit_set::BitSet;
 pub use crate::frame_channel::{FrameReceiver, FrameSender, channel};
+pub use crate::late_sums::LateSums;
 pub use wire::Framing;
 
 /// The capabilities of a device, fixed as long as it is open.

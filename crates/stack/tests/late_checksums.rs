@@ -1,8 +1,10 @@
 //! Checksums that are checked after the connection has been released (`ChecksumPlacement::After`): a user is never given damaged data,
-//! by whichever way it takes data, and the connection ends when some is found.
+//! by whichever way it takes data, and the connection ends when some is found. What is sent is summed when nothing is held.
 
 use std::sync::{Arc, Mutex};
 
+use dev::Framing;
+use dev::layout::Layout;
 use every_arch::every_arch;
 use observe::DropReason::{TcpBadChecksum, TcpDamagedLate};
 use pktbuf::PktBuf;
@@ -10,10 +12,11 @@ use stack::Architecture;
 use stack::call::{Call, Reply};
 use stack::socket::TcpSocket;
 use stack::socket::handler::{Conn, ConnectionHandler};
-use sync::Real;
+use sync::walk::{WalkStep, record};
+use sync::{LockClass, Real};
 use tcp::config::ChecksumPlacement;
 use testbed::frames::{Checksum, Ends, ISS, Segment, TcpOptions, neighbour_solicitation, tcp_of};
-use testbed::node::{Node, NodeConfig};
+use testbed::node::{Node, NodeConfig, send};
 use wire::tcp::TcpFlags;
 
 const PORT: u16 = 80;
@@ -239,6 +242,51 @@ impl ConnectionHandler<Real> for Records {
 
     fn closed(&mut self, _: &mut Conn<'_, Real>, outcome: Result<(), tcp::Error>) {
         self.0.lock().expect("no test panics with it").1 = Some(outcome);
+    }
+}
+
+/// The locks that the calling thread held whenever it summed a frame to send.
+fn held_by_sums(steps: &[WalkStep]) -> Vec<Vec<LockClass>> {
+    let (mut held, mut sums): (Vec<LockClass>, _) = (Vec::new(), Vec::new());
+    for step in steps {
+        match step {
+            WalkStep::Take(class) => held.push(*class),
+            WalkStep::Release(class) => {
+                let place = held.iter().rposition(|other| other == class).expect("a lock that was taken");
+                held.remove(place);
+            }
+            WalkStep::Note { text, .. } if text.starts_with("sums a frame") => sums.push(held.clone()),
+            _ => {}
+        }
+    }
+    sums
+}
+
+/// What is sent leaves with a correct checksum and in order, and is summed by a thread that holds nothing: neither a connection nor the
+/// queue of the device. So is the answer to data that arrives.
+#[every_arch]
+fn what_is_sent_is_summed_when_nothing_is_held(arch: Architecture) {
+    for ends in Ends::BOTH_FAMILIES {
+        let (mut scene, socket) = Scene::accepted(arch, ends, false);
+        let data: Vec<u8> = (0..4 * LONG).map(|n| (n / 7) as u8).collect();
+        let (sent, steps) = record(|| {
+            scene.node.call(&socket, send(&data));
+            scene.node.settle()
+        });
+        let payload: Vec<u8> =
+            sent.iter().filter_map(|frame| tcp_of(frame)).flat_map(|(_, data)| data.to_vec()).collect();
+        assert!(payload.len() >= 2 * LONG && data.starts_with(&payload), "{} bytes", payload.len());
+        let held = held_by_sums(&steps);
+        assert!(held.len() >= sent.len() && held.iter().all(|held| held.is_empty()), "{held:?}");
+        let segment = Segment { data: &[1; LONG], ..scene.segment() }.and(TcpFlags::FIN);
+        let (answers, steps) = record(|| scene.node.exchange(&segment.frame_over(ends)));
+        assert!(!answers.is_empty() && !held_by_sums(&steps).is_empty(), "the acknowledgement");
+        assert!(held_by_sums(&steps).iter().all(|held| held.is_empty()), "{steps:?}");
+        for frame in sent.iter().chain(&answers) {
+            let frame = PktBuf::from_slice(frame).expect("a packet buffer");
+            let layout = Layout::framed(Framing::Ethernet, &frame).expect("a segment");
+            assert!(layout.checksum_is_good(&frame));
+        }
     }
 }
 

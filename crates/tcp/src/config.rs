@@ -19,18 +19,20 @@ use crate::congestion::Kind;
 use crate::rtt::RttConfig;
 use crate::scarcity::Pressure;
 
-/// Where the check of a received segment's checksum is done, relative to the exclusive use of the connection.
+/// Where the checksums of segments are computed and checked, relative to the exclusive use of the connection.
 ///
 /// A knob because it moves work into or out of the lock, which the comparison of TCP-1, TCP-2 and TCP-6 depends on
 /// (Nahum et al., OSDI 1994).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ChecksumPlacement {
-    /// When the segment is parsed, before any part of the connection is held.
+    /// When the segment is parsed, before any part of the connection is held. Here and inside, a segment that is sent is summed when it
+    /// is made, while its connection is held.
     #[default]
     Before,
     /// Inside `SegmentArrives`, while the first hold-set (the header-in part) is held.
     Inside,
-    /// After the connection has been released, by the thread that takes the data for its user. An experiment, which gives up a
+    /// After the connection has been released: of a segment that is sent, by a thread that has dropped its last guard, before the device
+    /// is given it (`dev::LateSums`). Of one that is received, by the thread that takes the data for its user. An experiment, which gives up a
     /// promise of TCP: the data has been acknowledged by then, and its header has been believed. If the check fails, the connection
     /// is [reset](crate::DamagedData); no damaged data is handed out, but the peer will not send it again. Only the check of
     /// more than a kilobyte of data that an established connection takes in order can wait; that of other segments is done inside.

@@ -114,9 +114,9 @@ impl<P: Platform> Shared<P> {
 
 impl<P: Platform> MemoryDriver<P> {
     /// A driver for `threads` threads, with a lock of this kind. The driver sets queues and rings of `remote.link` itself.
-    /// `datagrams`: the stack sends datagrams. Called by a thread of the machine on which it runs.
-    pub fn new(threads: usize, kind: LockKind, mut remote: PeerConfig, datagrams: bool) -> MemoryDriver<P> {
-        let sums = !remote.link.checksum_offload && !datagrams;
+    /// `elsewhere`: the checksums of what the stack sends are charged elsewhere. Called by a thread of the machine on which it runs.
+    pub fn new(threads: usize, kind: LockKind, mut remote: PeerConfig, elsewhere: bool) -> MemoryDriver<P> {
+        let sums = !remote.link.checksum_offload && !elsewhere;
         remote.link = MemConfig { queues: 1, ring_frames: ROOM, coalescing: false, ..remote.link };
         let mut peer = Peer::<P>::new(remote);
         let capabilities = Capabilities { queue_pairs: threads, ..peer.capabilities().clone() };
@@ -244,7 +244,7 @@ fn remote_port(framing: Framing, frame: &[u8]) -> u16 {
 
 struct Tx<P: Platform> {
     shared: Arc<Shared<P>>,
-    /// The stack computes checksums of segments.
+    /// The stack computes checksums of segments while it holds their connections.
     sums: bool,
 }
 
@@ -254,7 +254,8 @@ impl<P: Platform> TxQueue for Tx<P> {
     }
 
     fn transmit(&mut self, frame: PktBuf) -> Result<(), PktBuf> {
-        // The stack has just computed the checksum of a segment, because the driver does not. The workload charges those of datagrams.
+        // The stack has just computed the checksum of a segment, because the driver does not. The workload charges those of datagrams,
+        // and `LateSums` those that it computes.
         if self.sums && frame.meta().checksum == Checksum::None {
             P::sum(frame.as_ptr(), frame.len());
         }

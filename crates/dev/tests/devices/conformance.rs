@@ -10,8 +10,8 @@ use dev::fault::{Fault, FaultPlan, PlatformClock};
 use dev::mem::{MemConfig, MemDevice, pair};
 use dev::pcap::CaptureDevice;
 use dev::{
-    BitSet, Capabilities, Device, Framing, NotTransmitted, Notify, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake,
-    transmit_own,
+    BitSet, Capabilities, Device, Framing, LateSums, NotTransmitted, Notify, QueuePair, RxQueue, TxQueue, WaitOutcome,
+    Wake, transmit_own,
 };
 use observe::Counters;
 use pktbuf::{Checksum, PktBuf, SharedBuf};
@@ -61,6 +61,18 @@ fn a_device_that_is_recorded_keeps_the_contract() {
             let (a, b) = pair::<Real>(kind.clone());
             (CaptureDevice::new(Box::new(a), std::io::sink()), b)
         };
+        Conformance::new(make).check().unwrap_or_else(|said| panic!("{kind:?}: {said}"));
+    }
+}
+
+#[test]
+fn a_device_whose_frames_are_summed_late_keeps_the_contract() {
+    for kind in kinds() {
+        let make = || {
+            let (a, b) = pair::<Real>(kind.clone());
+            (LateSums::<Real>::around(Box::new(a)), b)
+        };
+        assert!(make().0.capabilities().tx_checksum, "it computes checksums");
         Conformance::new(make).check().unwrap_or_else(|said| panic!("{kind:?}: {said}"));
     }
 }

@@ -8,11 +8,11 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use dev::Device;
+use dev::{Device, LateSums};
 use ip::autoconf::{Autoconf, Identifiers};
 use ip::{InterfaceView, RouteTable};
 use sync::{Atomic, LockKind, Platform};
-use tcp::config::MemoryLimits;
+use tcp::config::{ChecksumPlacement, MemoryLimits};
 use wire::Framing;
 use wire::ethernet::MacAddr;
 
@@ -136,6 +136,12 @@ impl<P: Platform> Stack<P> {
         if config.lock_kind == LockKind::Null && !single_thread && !P::null_lock_excludes() {
             return Err(StackError::NullLock(config.arch));
         }
+        let devices = if config.tcp.checksum_placement == ChecksumPlacement::After {
+            config.tcp.tx_checksum_offload = true;
+            devices.into_iter().map(LateSums::<P>::around).collect()
+        } else {
+            devices
+        };
         let key = devices.first().and_then(|device| device.capabilities().rss_key);
         let key = key.unwrap_or(wire::rss::SYMMETRIC_KEY);
         let rss = wire::rss::Toeplitz::new(&key);

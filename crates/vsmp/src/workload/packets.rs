@@ -92,8 +92,8 @@ pub enum Summing {
     Before,
     /// By the stack, and of received segments while their connection is held.
     Inside,
-    /// By the stack, and of received segments, where that is possible, when their connection has been released, before the application
-    /// has the data.
+    /// By the stack when the connection has been released: of sent segments before the driver has them, and of received ones, where that is
+    /// possible, before the application has the data.
     After,
 }
 
@@ -256,7 +256,7 @@ impl Packets {
     }
 
     fn run_on<P: Platform>(&self, locks: &ProfileTable<P>) -> Carried {
-        let driver = MemoryDriver::<P>::new(self.cpus, self.kind(), self.remote(), self.traffic.udp);
+        let driver = MemoryDriver::<P>::new(self.cpus, self.kind(), self.remote(), !self.sums_held());
         let (monitor, made, carried) = (driver.monitor(), driver.made(), driver.carried());
         if self.traffic.udp && self.traffic.side == Side::Receive {
             let datagram = self.remote().datagram(FIRST_REMOTE, self.local(), &self.data());
@@ -290,6 +290,11 @@ impl Packets {
         let packets = (self.traffic.side == Side::Receive).then(|| workers.account(&counted));
         let wrong = workers.wrong() + monitor.totals().mismatches;
         Carried { wrong, packets, counters: counted, ..measured }
+    }
+
+    /// The stack sums the segments that it sends while it holds their connection, if the driver does not.
+    fn sums_held(&self) -> bool {
+        !self.traffic.udp && self.traffic.summing != Summing::After
     }
 
     fn kind(&self) -> LockKind {
