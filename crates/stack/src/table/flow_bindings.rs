@@ -22,6 +22,9 @@ use sync::{CachePadded, Lock, LockClass, LockKind, Platform, model_is_over};
 /// Buckets, each with a lock. A power of two.
 const BUCKETS: usize = 256;
 
+/// A bucket for fewer bindings than this is as small as it may become.
+const LEAST_CAPACITY: usize = 2;
+
 /// The binding of the flows with one hash.
 struct Binding {
     hash: u32,
@@ -98,6 +101,9 @@ impl<P: Platform> FlowBindings<P> {
             bound.get_mut().references -= 1;
             if bound.get().references == 0 {
                 bound.remove();
+                if bucket.capacity() > 4 * bucket.len().max(LEAST_CAPACITY) {
+                    bucket.shrink_to(2 * bucket.len(), |binding| self.keyed(binding.hash));
+                }
             }
         });
     }
@@ -210,6 +216,16 @@ mod tests {
         assert!(hashes().all(|hash| bindings.find(hash) == Some(hash as usize % 13)));
         drop(held);
         assert!(hashes().all(|hash| bindings.find(hash).is_none()));
+    }
+
+    #[test]
+    fn memory_of_a_peak_is_given_back() {
+        let bindings = bindings();
+        let capacity = || bindings.buckets.iter().map(|bucket| bucket.lock().capacity()).sum::<usize>();
+        let held: Vec<_> = (0..50_000).map(|hash| bindings.enter(hash, 1)).collect();
+        assert!(capacity() >= 50_000);
+        drop(held);
+        assert!(capacity() <= 4 * LEAST_CAPACITY * BUCKETS, "{}", capacity());
     }
 
     #[test]
