@@ -159,7 +159,7 @@ impl<P: Platform> TxQueue for LateTx<P> {
         Some(self.0.clone())
     }
 
-    /// Whoever gave a frame must notify: any receiver stands for that.
+    /// A thread that gave a frame must notify: any receiver stands for that.
     fn take_dirty(&mut self, dirty: &mut BitSet) {
         if self.0.with(|state| state.given || !state.frames.is_empty()) {
             dirty.insert(0);
@@ -289,7 +289,7 @@ mod tests {
 
     /// The receivers are those of the device; that there are any is said before they are known.
     #[test]
-    fn whoever_gives_a_frame_has_to_notify() {
+    fn a_thread_that_gives_a_frame_has_to_notify() {
         let (queue, mut tx, mut arrived) = queue(64);
         let mut dirty = BitSet::new();
         tx.take_dirty(&mut dirty);

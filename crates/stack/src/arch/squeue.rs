@@ -1,7 +1,7 @@
 //! Own it or queue for it: Solaris' serialisation queues (FireEngine; `squeue.c`).
 //!
 //! # Model
-//! A small lock guards the queue and nothing else; the *flag* is the ownership of the cell ([`ThreadOwned`]), and
+//! A small lock guards the queue and nothing else; the *flag* is the ownership of the cell ([`ThreadOwned`](sync::ThreadOwned)), and
 //! changes hands under that lock. A thread that finds the flag free and the queue empty may run its own event at once;
 //! otherwise it queues the event behind the others. So all events of a shard, in both directions, run in the order of
 //! one queue.

@@ -107,7 +107,7 @@ impl<P: Platform> Squeue<P> {
         Some(result)
     }
 
-    /// Gives up the flag, and wakes whoever has to do what is left. The caller has the lock of the queue.
+    /// Gives up the flag, and wakes the thread that has to do what is left. The caller has the lock of the queue.
     pub(super) fn give_up(&self, mut queue: Guard<'_, EventQueue<P>, P>) {
         let given_up = self.cell.release();
         debug_assert!(given_up.is_ok(), "the thread that runs owns the cell, and has left it");
