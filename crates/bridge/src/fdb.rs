@@ -147,6 +147,14 @@ impl FdbEntry {
         (self.0 ^ other.0) & ((1 << STAMP) - 1) == 0
     }
 
+    /// Whether a frame from its address changes nothing, by the port and at the time of `heard`, a dynamic entry that such a frame
+    /// would leave behind.
+    #[inline]
+    pub(crate) const fn is_current(self, heard: FdbEntry) -> bool {
+        let differs = self.0 ^ heard.0;
+        differs == 0 || !self.is_dynamic() && differs & ((1 << STAMP) - 1) & !(FIXED | STICKY) == 0
+    }
+
     /// The same entry after a frame at `now`.
     #[inline]
     const fn heard(self, now: Time) -> FdbEntry {
@@ -170,6 +178,32 @@ impl core::fmt::Debug for FdbEntry {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let last = Time::from_nanos((self.0 >> STAMP) << UNIT);
         write!(f, "Entry(port {}, {:?}, heard at {last})", self.port(), self.flags())
+    }
+}
+
+/// The ageing time at one moment: which entries have aged out by then. Computed once for many frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AgeLimit {
+    /// Dynamic entries with smaller words have aged out.
+    word: u64,
+}
+
+impl AgeLimit {
+    /// At `now`, with an ageing time of `nanos` nanoseconds.
+    #[inline]
+    pub const fn new(now: Time, nanos: u64) -> AgeLimit {
+        // Of an entry that is heard of later than now the age is 0.
+        let oldest = match nanos.div_ceil(1 << UNIT) {
+            0 => u64::MAX >> STAMP,
+            units => (stamp(now) + 1).saturating_sub(units),
+        };
+        AgeLimit { word: oldest << STAMP }
+    }
+
+    /// Whether the entry has aged out.
+    #[inline]
+    pub const fn is_past(self, entry: FdbEntry) -> bool {
+        entry.0 < self.word && entry.is_dynamic()
     }
 }
 
@@ -218,6 +252,12 @@ pub trait Fdb {
 
     /// The time without frames from its address after which an entry ages out, in nanoseconds.
     fn ageing_nanos(&self) -> u64;
+
+    /// Whether an entry has aged out. A table that is used for many frames at the same `now` can compute the limit once.
+    #[inline]
+    fn has_aged(&self, entry: FdbEntry, now: Time) -> bool {
+        entry.is_older(now, self.ageing_nanos())
+    }
 }
 
 /// The access to a table that the control plane needs: its operations are not atomic with respect to frames, and may
@@ -317,7 +357,20 @@ impl Counts {
 /// behind that port. Called for each such frame. A known address costs loads only, and a store when its stamp has changed.
 #[inline(always)]
 pub fn learn(table: &mut impl Fdb, key: FdbKey, port: PortNumber, limit: &Option<u32>, now: Time) -> Learned {
-    match table.look_up_source(key) {
+    let found = table.look_up_source(key);
+    learn_found(table, (key, found), port, limit, now)
+}
+
+/// The same for a source that was looked up.
+#[inline]
+pub(crate) fn learn_found(
+    table: &mut impl Fdb,
+    (key, found): (FdbKey, Option<FdbEntry>),
+    port: PortNumber,
+    limit: &Option<u32>,
+    now: Time,
+) -> Learned {
+    match found {
         Some(entry) if entry.port() == port => {
             // The stamp changes some sixty times a second: not each frame writes to a line that others read.
             let heard = entry.heard(now);

@@ -8,8 +8,8 @@ use observe::{Counter, Counters, DropReason, Time};
 use wire::ethernet::{self, MacAddr, VlanTag};
 
 use crate::PortNumber;
-use crate::fdb::{self, Fdb, FdbKey, Learned};
-use crate::members::{Member, Members, PortState};
+use crate::fdb::{self, Fdb, FdbEntry, FdbKey, Learned};
+use crate::members::{Member, Members, PortRules, PortState};
 use crate::port_set::WORD;
 use crate::storm::{FloodKind, StormControl};
 use crate::vlan::{TagAction, Vid};
@@ -179,7 +179,7 @@ const fn is_reserved(bits: u64) -> bool {
 
 /// Whether an address is that of a group.
 #[inline]
-const fn is_group(bits: u64) -> bool {
+pub(crate) const fn is_group(bits: u64) -> bool {
     bits >> 40 & 1 != 0
 }
 
@@ -203,41 +203,22 @@ pub fn forward(
 /// The port of the member list by which frames arrive, found once for all of them.
 #[derive(Clone, Copy, Debug)]
 pub struct InputPort<'a> {
-    members: &'a Members,
+    pub(crate) members: &'a Members,
     member: &'a Member,
-    port: PortNumber,
+    pub(crate) port: PortNumber,
+    pub(crate) rules: PortRules,
 }
 
 impl<'a> InputPort<'a> {
     /// `None`: it is not a member.
     #[inline]
     pub fn of(members: &'a Members, port: PortNumber) -> Option<InputPort<'a>> {
-        Some(InputPort { members, member: members.get(port)?, port })
+        Some(InputPort { members, member: members.get(port)?, port, rules: members.rules(port) })
     }
 
-    /// The first part of the decision about a frame, from its Ethernet header on, and all of it for nearly every frame: learns
-    /// the source, and finds the one port by which the frame leaves as it is.
-    ///
-    /// # Errors
-    /// [`InputPort::decide`] has the decision.
-    #[inline(always)]
-    pub fn receive(
-        &self,
-        table: &mut impl Fdb,
-        frame: &[u8],
-        counters: &Counters,
-        now: Time,
-    ) -> Result<PortNumber, Exception> {
-        if self.members.is_filtering() {
-            return self.receive_in_vlan(table, frame, counters, now);
-        }
-        let arrival = Arrival::of(self.port, frame).map_err(Exception::Drop)?;
-        self.relay(table, arrival, |_| Ok(None), counters, now)
-    }
-
-    /// The same on a bridge that distinguishes VLANs.
+    /// [`InputPort::receive`], rule by rule.
     #[inline(never)]
-    fn receive_in_vlan(
+    pub(crate) fn apply(
         &self,
         table: &mut impl Fdb,
         frame: &[u8],
@@ -246,6 +227,26 @@ impl<'a> InputPort<'a> {
     ) -> Result<PortNumber, Exception> {
         let arrival = Arrival::of(self.port, frame).map_err(Exception::Drop)?;
         self.relay(table, arrival, |arrival| self.classify(arrival), counters, now)
+    }
+
+    /// Learns a source that was looked up.
+    #[inline(never)]
+    pub(crate) fn learn(
+        &self,
+        table: &mut impl Fdb,
+        source: (FdbKey, Option<FdbEntry>),
+        counters: &Counters,
+        now: Time,
+    ) {
+        count_learned(fdb::learn_found(table, source, self.port, &self.member.config.max_addresses, now), counters);
+    }
+
+    /// The last part of the decision about a frame that leaves by `port` or not at all, on a bridge that does not distinguish
+    /// VLANs.
+    #[inline(never)]
+    pub(crate) fn leave_by(&self, port: PortNumber, frame: &[u8]) -> Result<PortNumber, Exception> {
+        let arrival = Arrival::of(self.port, frame).map_err(Exception::Drop)?;
+        to_one(self.members, self.member, port, &arrival, None)
     }
 
     #[inline]
@@ -300,7 +301,7 @@ impl<'a> InputPort<'a> {
         }
         if !is_group(dst)
             && let Some(entry) = table.look_up(FdbKey::of_station(dst, vlan))
-            && !entry.is_older(now, table.ageing_nanos())
+            && !table.has_aged(entry, now)
         {
             return to_one(members, member, entry.port(), &frame, vlan);
         }

@@ -4,6 +4,7 @@
 //! | file | owns |
 //! |---|---|
 //! | `forward.rs` | [`forward`]: one frame, one [`Decision`]; [`InputPort`]: the same in two steps, of which the second is rare; the ports that a frame is flooded to |
+//! | `relay.rs` | [`Relay`]: the first of them for the frames of a batch, in a few comparisons for nearly all |
 //! | `members.rs` | [`Members`]: ports, their configuration and state, their VLANs |
 //! | `port_set.rs` | [`PortSet`], [`PortNumber`] |
 //! | `vlan.rs` | [`Vlans`]; [`TagAction`]: the change to a frame's tag |
@@ -52,6 +53,7 @@ mod fdb;
 mod forward;
 mod members;
 mod port_set;
+mod relay;
 mod storm;
 mod stp;
 mod table;
@@ -59,12 +61,13 @@ mod vlan;
 
 pub use bridge::Bridge;
 pub use fdb::{
-    Counts, EntryFlags, Fdb, FdbControl, FdbEntry, FdbKey, FdbWriter, Learned, LearnedSource, learn, nanos, place,
-    place_fixed,
+    AgeLimit, Counts, EntryFlags, Fdb, FdbControl, FdbEntry, FdbKey, FdbWriter, Learned, LearnedSource, learn, nanos,
+    place, place_fixed,
 };
 pub use forward::{Arrival, Decision, Exception, Flood, FloodPorts, ForwardedFrame, InputPort, count_learned, forward};
 pub use members::{LONGEST_FRAME, Member, Members, PortConfig, PortState};
 pub use port_set::{PortNumber, PortSet};
+pub use relay::Relay;
 pub use storm::{FloodKind, NextDue, Storm, StormControl, StormLimits, StormRate};
 pub use stp::{Effect, PortStatus, Role, Stp, StpConfig, StpConfigError, StpPortConfig, StpVersion, path_cost};
 pub use table::{FdbConfig, FdbTable};

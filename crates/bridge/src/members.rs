@@ -2,7 +2,7 @@
 //! Forwarding only reads it. Where several threads read (`switch`), a change makes a new list; otherwise it is made in
 //! place.
 
-use wire::ethernet::VlanTag;
+use wire::ethernet::{HEADER_LEN, VlanTag};
 
 use observe::DropReason;
 
@@ -89,10 +89,50 @@ impl Member {
     }
 }
 
+/// What a frame between two known stations needs of a port, in one word: flags in the lower half, and in the upper half the
+/// length of the longest untagged frame that leaves by the port. By a port that does not forward, none leaves: 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PortRules(u64);
+
+/// It forwards, and learns the sources of frames.
+const LEARNS: u64 = 1;
+const HAIRPIN: u64 = 2;
+const ISOLATED: u64 = 4;
+const LONGEST: u32 = 32;
+
+impl PortRules {
+    fn of(Member { config, state }: &Member) -> PortRules {
+        if *state != PortState::Forwarding {
+            return PortRules::default();
+        }
+        let flag = |set, flag| if set { flag } else { 0 };
+        let flags = flag(config.learning, LEARNS) | flag(config.hairpin, HAIRPIN) | flag(config.isolated, ISOLATED);
+        let longest = u32::try_from(config.mtu.saturating_add(HEADER_LEN)).unwrap_or(u32::MAX);
+        PortRules(u64::from(longest) << LONGEST | flags)
+    }
+
+    /// Whether the port forwards, and learns.
+    #[inline]
+    pub(crate) const fn learns(self) -> bool {
+        self.0 & LEARNS != 0
+    }
+
+    /// Bytes of the longest frame, from its link header on, that comes by this port and leaves as it is by one with the rules
+    /// `to`; 0: none does. `is_same`: it is the same port. On a bridge that distinguishes VLANs more rules apply, and a tagged
+    /// frame may be longer by its tag.
+    #[inline]
+    pub(crate) const fn longest_to(self, to: PortRules, is_same: bool) -> usize {
+        let may = self.0 & to.0 & ISOLATED == 0 && (!is_same || self.0 & HAIRPIN != 0);
+        if may { (to.0 >> LONGEST) as usize } else { 0 }
+    }
+}
+
 /// See the head of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members {
     slots: Vec<Option<Member>>,
+    /// By number of the port, made from its configuration and state.
+    rules: Vec<PortRules>,
     vlans: Vlans,
     filtering: bool,
     /// Ports by which frames of a kind may be flooded; by [`FloodKind::index`].
@@ -110,6 +150,12 @@ impl Members {
     #[inline]
     pub fn get(&self, port: PortNumber) -> Option<&Member> {
         self.slots.get(port.index())?.as_ref()
+    }
+
+    /// The rules of a port; if there is no such port, no frame leaves by it.
+    #[inline]
+    pub(crate) fn rules(&self, port: PortNumber) -> PortRules {
+        self.rules.get(port.index()).copied().unwrap_or_default()
     }
 
     /// All of them, by number.
@@ -186,8 +232,12 @@ impl Members {
         self.vlans.leave(vid, port)
     }
 
-    /// Writes the port's bits in the sets that are made from its configuration and state.
+    /// Writes the port's rules and its bits in sets, which are made from its configuration and state.
     fn derive(&mut self, port: PortNumber) {
+        self.rules.resize(self.slots.len(), PortRules::default());
+        if let Some(rules) = self.rules.get_mut(port.index()) {
+            *rules = self.slots[port.index()].as_ref().map(PortRules::of).unwrap_or_default();
+        }
         let (mut open, mut isolated) = ([false; 3], false);
         if let Some(Member { config, state }) = self.get(port) {
             let forwards = *state == PortState::Forwarding;

@@ -6,9 +6,10 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bridge::{
-    Decision, Fdb, FdbConfig, FdbControl, FdbEntry, FdbKey, FdbTable, PortConfig, PortNumber, PortState, learn,
+    AgeLimit, Decision, Fdb, FdbConfig, FdbControl, FdbEntry, FdbKey, FdbTable, ForwardedFrame, PortConfig, PortNumber,
+    PortState, TagAction, learn,
 };
-use observe::Time;
+use observe::{Counters, Time};
 use proptest::prelude::*;
 use support::{World, frame, port, station, tag, vid};
 use wire::ethernet::MacAddr;
@@ -56,6 +57,35 @@ fn model_learn(model: &mut Model, station: u32, from: u16, now: Time) {
         None if of_port < free(dynamic) => drop(model.insert(station, (from, false, false, now))),
         _ => {}
     }
+}
+
+/// A port's options, MTU and state.
+fn configured() -> impl Strategy<Value = (PortConfig, PortState)> {
+    let state = prop::sample::select(vec![PortState::Discarding, PortState::Learning, PortState::Forwarding]);
+    let mtu = prop::sample::select(vec![46usize, 50, 1500, usize::MAX]);
+    let limit = prop::option::of(0u32..3);
+    let rarely = || prop::bool::weighted(0.2);
+    let rest = (mtu, limit, prop_oneof![4 => Just(PortState::Forwarding), 1 => state]);
+    (rarely(), rarely(), rarely(), rest).prop_map(|(quiet, isolated, hairpin, (mtu, max_addresses, state))| {
+        let learning = !quiet;
+        (PortConfig { learning, isolated, hairpin, mtu, max_addresses, ..PortConfig::default() }, state)
+    })
+}
+
+/// An address: of a few stations, none, a group, all.
+fn address() -> impl Strategy<Value = MacAddr> {
+    let rarer = [[0; 6], [0xff; 6], [1, 0, 0x5e, 0, 0, 1], [1, 0x80, 0xc2, 0, 0, 0], [1, 0x80, 0xc2, 0, 0, 9]];
+    prop_oneof![9 => (0u32..5).prop_map(station), 1 => prop::sample::select(rarer.map(MacAddr).to_vec())]
+}
+
+/// Some frames: input port, source, destination, tag, bytes behind the header, bytes cut off, and seconds until the next one.
+type Sent = (u16, MacAddr, MacAddr, Option<u16>, usize, usize, u64);
+
+fn sent() -> impl Strategy<Value = Sent> {
+    let data = prop::sample::select(vec![0usize, 4, 46, 47, 50, 51, 54, 1500, 1501]);
+    let cut = prop_oneof![9 => Just(0), 1 => 0usize..20];
+    let wait = prop_oneof![5 => Just(0u64), 4 => 1u64..15, 1 => 280u64..320];
+    (0u16..5, address(), address(), prop::option::weighted(0.3, 0u16..3), data, cut, wait)
 }
 
 proptest! {
@@ -150,6 +180,58 @@ proptest! {
         let expected: Vec<usize> = ports.iter().enumerate().filter_map(may).collect();
         let sent: Vec<usize> = sent.unwrap().iter().map(|egress| egress.port.index()).collect();
         prop_assert_eq!(sent, expected);
+    }
+
+    /// The short way of a frame between known stations leads where the rules do, one by one: the same decisions, table and counters.
+    #[test]
+    fn the_short_way_decides_as_the_rules_do(
+        ports in proptest::collection::vec(configured(), 4),
+        filtering in prop::bool::weighted(0.2),
+        fixed in proptest::collection::vec((0u32..5, 0u16..4, any::<bool>()), 0..3),
+        frames in proptest::collection::vec(sent(), 1..100),
+    ) {
+        let fdb = FdbConfig { capacity: 6, ageing: AGEING, seed: 1 };
+        let mut worlds = [World::with(0, fdb), World::with(0, fdb)];
+        for world in &mut worlds {
+            world.bridge.set_filtering(filtering);
+            for (number, (config, state)) in (0..).zip(&ports) {
+                world.bridge.add_port(port(number), config.clone(), *state);
+            }
+            for (n, to, sticky) in &fixed {
+                world.bridge.set_fixed(FdbKey::new(station(*n), None), port(*to), *sticky, world.now);
+            }
+        }
+        let [ruled, short] = &mut worlds;
+        for (from, src, dst, id, data, cut, seconds) in frames {
+            let mut bytes = frame(src, dst, id.and_then(tag), data);
+            bytes.truncate(bytes.len() - cut.min(bytes.len()));
+            let expected = ruled.decide(from, &bytes);
+            let decision = match short.bridge.relay(port(from), &bytes, &short.counters, short.now) {
+                Ok(port) => Decision::Forward(ForwardedFrame { port, tag: TagAction::Keep }),
+                Err(exception) => short.bridge.explain(port(from), exception, &bytes, short.now),
+            };
+            prop_assert_eq!(decision, expected, "{:?} by port {}", bytes, from);
+            let [of_ruled, of_short] = [&*ruled, &*short].map(|world| {
+                let mut entries = world.bridge.table().entries();
+                entries.sort_by_key(|(key, _)| *key);
+                (entries, Counters::fold([&world.counters]))
+            });
+            prop_assert_eq!(of_short, of_ruled);
+            ruled.now += Duration::from_secs(seconds);
+            short.now += Duration::from_secs(seconds);
+        }
+    }
+
+    #[test]
+    fn an_age_limit_is_the_age_at_which_entries_expire(
+        heard: u64, later in prop_oneof![0u64..1 << 40, any::<u64>()], ageing in prop_oneof![Just(0), 0u64..1 << 40, any::<u64>()],
+        fixed: bool, before: bool,
+    ) {
+        let (heard, now) = if before { (heard.saturating_add(later), heard) } else { (heard, heard.saturating_add(later)) };
+        let flags = bridge::EntryFlags { fixed, sticky: false };
+        let entry = FdbEntry::new(port(3), flags, Time::from_nanos(heard));
+        let now = Time::from_nanos(now);
+        prop_assert_eq!(AgeLimit::new(now, ageing).is_past(entry), entry.is_expired(now, Duration::from_nanos(ageing)));
     }
 
     /// Whatever the bytes, a decision is made, and a frame goes to no reserved address.

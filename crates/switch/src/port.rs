@@ -286,7 +286,7 @@ impl<P: Platform> BridgePort<P> {
     #[inline(never)]
     fn offer_parts(&self, queue: &mut dyn TxQueue, by: Transmitter, frames: &mut Outgoing, counters: &Counters) {
         frames.take_parts(|part| match part {
-            OutgoingPart::Run(run) => self.offer_run(queue, by, run, counters),
+            OutgoingPart::Run(run, bytes) => self.offer_run(queue, by, (run, bytes), counters),
             OutgoingPart::Shared(frame) => self.offer_shared(queue, by, frame, counters),
         });
     }
@@ -300,8 +300,14 @@ impl<P: Platform> BridgePort<P> {
         }
     }
 
-    fn offer_run(&self, queue: &mut dyn TxQueue, by: Transmitter, frames: &mut VecDeque<PktBuf>, counters: &Counters) {
-        let (offered, bytes) = (frames.len(), frames.iter().map(|frame| frame.len()).sum::<usize>());
+    fn offer_run(
+        &self,
+        queue: &mut dyn TxQueue,
+        by: Transmitter,
+        (frames, bytes): (&mut VecDeque<PktBuf>, usize),
+        counters: &Counters,
+    ) {
+        let offered = frames.len();
         charge::transmitted::<P>(offered);
         queue.transmit_batch(frames);
         let refused = frames.iter().map(|frame| frame.len()).sum::<usize>();
@@ -386,12 +392,13 @@ impl<P: Platform> BridgePort<P> {
         self.polled.load(Ordering::Acquire) != 0
     }
 
-    /// Counts frames that a worker has received.
+    /// Counts frames that a worker has received; returns the sum of their lengths.
     #[inline]
-    pub(crate) fn count_received(&self, worker: usize, frames: &[PktBuf]) {
-        let traffic = &self.traffic[worker];
+    pub(crate) fn count_received(&self, worker: usize, frames: &[PktBuf]) -> usize {
+        let (traffic, bytes) = (&self.traffic[worker], bytes_of(frames));
         add(&traffic.rx_frames, frames.len() as u64);
-        add(&traffic.rx_bytes, bytes_of(frames));
+        add(&traffic.rx_bytes, bytes);
+        bytes as usize
     }
 
     /// Counts frames that a worker has transmitted by a queue.

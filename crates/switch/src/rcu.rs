@@ -10,10 +10,10 @@
 
 use std::sync::Arc;
 
-use bridge::{Decision, Exception, Flood, ForwardedFrame, InputPort, LearnedSource, PortNumber, TagAction};
+use bridge::{Decision, Exception, Flood, ForwardedFrame, InputPort, LearnedSource, PortNumber, Relay, TagAction};
 use dev::TxQueue;
 use observe::{Counters, DropReason, Time};
-use pktbuf::PktBuf;
+use pktbuf::{Checksum, PktBuf};
 use sync::Platform;
 use sync::ring::spsc::Producer;
 
@@ -52,6 +52,21 @@ struct RcuBatch<'a, P: Platform> {
     now: Time,
     /// The housekeeper has addresses to learn.
     posts: bool,
+}
+
+/// The port by which all frames of a batch leave, so far.
+struct BatchExit {
+    to: PortNumber,
+    /// Its device completes checksums.
+    completes: bool,
+}
+
+impl BatchExit {
+    /// Whether the frame leaves by this port as it is, if it leaves by `to` at all.
+    #[inline(always)]
+    fn takes(&self, to: PortNumber, frame: &PktBuf) -> bool {
+        to == self.to && (self.completes || !matches!(frame.meta().checksum, Checksum::Partial { .. }))
+    }
 }
 
 /// The frame as the port of the list requires it.
@@ -149,21 +164,21 @@ impl<P: Platform> Rcu<P> {
         self.transmit_to(port, Transmitter { worker, lane: worker }, counters);
     }
 
-    /// Forwards frames that were received together, in one read section.
+    /// Forwards frames that were received together, with the sum of their lengths, in one read section.
     pub(crate) fn forward(
         &mut self,
         seat: &mut WorkerSeat<P>,
         inlet: &mut Inlet<P>,
-        frames: &mut Vec<PktBuf>,
+        (frames, bytes): (&mut Vec<PktBuf>, usize),
         now: Time,
     ) {
         let (shared, worker) = (&seat.shared, seat.number);
         let counters = &shared.seats[worker].counters;
         let section = seat.reader.enter();
         let list = shared.list.read(&section);
-        let (table, ingress) = (BatchFdb::new(&shared.table, &section), inlet.ingress(list));
+        let (table, ingress) = (BatchFdb::new(&shared.table, &section, now), inlet.ingress(list));
         let mut batch = RcuBatch { inlet, list, ingress, table, counters, now, posts: false };
-        self.forward_all(&mut batch, frames);
+        self.forward_all(&mut batch, frames, bytes);
         let posts = batch.posts;
         while let Some(at) = self.busy.pop() {
             if let Some(port) = list.ports.get(at).and_then(Option::as_ref) {
@@ -181,20 +196,22 @@ impl<P: Platform> Rcu<P> {
 
     /// Decides about all frames, and moves each to where it waits. As long as all leave by one port as they are, none is
     /// moved; often that is the whole batch, which then moves as one.
-    fn forward_all(&mut self, batch: &mut RcuBatch<'_, P>, frames: &mut Vec<PktBuf>) {
+    fn forward_all(&mut self, batch: &mut RcuBatch<'_, P>, frames: &mut Vec<PktBuf>, bytes: usize) {
         let Some(ingress) = batch.ingress else { return refuse_all(batch, frames) };
-        let (counters, now) = (batch.counters, batch.now);
-        let (mut together, mut by, mut other) = (0, None, None);
+        let mut relay = ingress.at(batch.now);
+        let (mut together, mut exit, mut other) = (0, None, None);
         for frame in frames.iter() {
-            let relayed = ingress.receive(&mut batch.table, frame, counters, now);
+            let relayed = relay.receive(&mut batch.table, frame, batch.counters);
             if batch.table.has_unlearned() {
                 self.post(batch);
             }
-            match (relayed, by) {
-                (Ok(to), Some((port, out))) if to == port && BridgePort::takes_checksum_of(out, frame) => {}
-                (Ok(to), None) if batch.port(to).is_some_and(|out| out.takes_checksum_of(frame)) => {
-                    by = batch.port(to).map(|out| (to, out));
-                }
+            if exit.is_none()
+                && let Ok(to) = relayed
+            {
+                exit = batch.port(to).map(|port| BatchExit { to, completes: port.capabilities.tx_checksum });
+            }
+            match (relayed, &exit) {
+                (Ok(to), Some(exit)) if exit.takes(to, frame) => {}
                 _ => {
                     other = Some(relayed);
                     break;
@@ -202,13 +219,11 @@ impl<P: Platform> Rcu<P> {
             }
             together += 1;
         }
-        match (other, by) {
-            (None, Some((port, _))) => self.enqueue_all(port.index(), frames),
+        let exit = exit.filter(|_| together > 0).map(|exit| exit.to.index());
+        match (other, exit) {
+            (None, Some(at)) => self.enqueue_all(at, frames, bytes),
             (None, None) => {}
-            (Some(relayed), _) => {
-                let by = by.map(|(port, _)| port.index());
-                self.forward_apart((batch, ingress), frames.drain(..), (by, together), relayed);
-            }
+            (Some(relayed), exit) => self.forward_apart((batch, relay), frames.drain(..), (exit, together), relayed),
         }
     }
 
@@ -216,23 +231,23 @@ impl<P: Platform> Rcu<P> {
     #[inline(never)]
     fn forward_apart(
         &mut self,
-        (batch, ingress): (&mut RcuBatch<'_, P>, InputPort<'_>),
+        (batch, mut relay): (&mut RcuBatch<'_, P>, Relay<'_>),
         mut frames: impl Iterator<Item = PktBuf>,
-        (by, together): (Option<usize>, usize),
+        (exit, together): (Option<usize>, usize),
         relayed: Result<PortNumber, Exception>,
     ) {
-        if let Some(at) = by {
+        if let Some(at) = exit {
             frames.by_ref().take(together).for_each(|frame| self.leave_at(at, frame));
         }
         if let Some(frame) = frames.next() {
-            self.follow(batch, ingress, relayed, frame);
+            self.follow(batch, relay.input(), relayed, frame);
         }
         for frame in frames {
-            let relayed = ingress.receive(&mut batch.table, &frame, batch.counters, batch.now);
+            let relayed = relay.receive(&mut batch.table, &frame, batch.counters);
             if batch.table.has_unlearned() {
                 self.post(batch);
             }
-            self.follow(batch, ingress, relayed, frame);
+            self.follow(batch, relay.input(), relayed, frame);
         }
     }
 
@@ -302,10 +317,10 @@ impl<P: Platform> Rcu<P> {
         }
     }
 
-    /// All of `frames` are sent by that port at the end of the batch, where none waits yet.
+    /// All of `frames`, with this sum of lengths, are sent by that port at the end of the batch, where none waits yet.
     #[inline]
-    fn enqueue_all(&mut self, at: usize, frames: &mut Vec<PktBuf>) {
-        self.outgoing(at).append(frames);
+    fn enqueue_all(&mut self, at: usize, frames: &mut Vec<PktBuf>, bytes: usize) {
+        self.outgoing(at).append(frames, bytes);
         self.busy.push(at);
     }
 

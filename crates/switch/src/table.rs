@@ -18,8 +18,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bridge::{
-    Counts, EntryFlags, Fdb, FdbConfig, FdbControl, FdbEntry, FdbKey, FdbWriter, Learned, LearnedSource, PortNumber,
-    nanos, place, place_fixed,
+    AgeLimit, Counts, EntryFlags, Fdb, FdbConfig, FdbControl, FdbEntry, FdbKey, FdbWriter, Learned, LearnedSource,
+    PortNumber, nanos, place, place_fixed,
 };
 use observe::Time;
 use sync::{Atomic, Guard, Lock, LockClass, LockKind, Ordering, Platform, Qsbr, QsbrReader};
@@ -312,6 +312,7 @@ impl<P: Platform> Fdb for SectionFdb<'_, P> {
 /// next one. No frame is forwarded by an entry that was unlinked before the section began, as without this.
 pub(crate) struct BatchFdb<'a, P: Platform> {
     section: SectionFdb<'a, P>,
+    limit: AgeLimit,
     source: RecentEntry,
     station: RecentEntry,
 }
@@ -327,10 +328,12 @@ struct RecentEntry {
 const NONE_YET: RecentEntry = RecentEntry { key: 0, entry: FdbEntry::from_bits(0) };
 
 impl<'a, P: Platform> BatchFdb<'a, P> {
-    /// As [`SectionFdb::new`].
+    /// As [`SectionFdb::new`], for frames that are processed at `now`.
     #[inline]
-    pub(crate) fn new(table: &'a ConcurrentFdb<P>, reader: &'a QsbrReader<P>) -> Self {
-        BatchFdb { section: SectionFdb::new(table, reader), source: NONE_YET, station: NONE_YET }
+    pub(crate) fn new(table: &'a ConcurrentFdb<P>, reader: &'a QsbrReader<P>, now: Time) -> Self {
+        let section = SectionFdb::new(table, reader);
+        let limit = AgeLimit::new(now, section.ageing_nanos());
+        BatchFdb { section, limit, source: NONE_YET, station: NONE_YET }
     }
 
     /// Whether the last frame has left an address to learn.
@@ -345,14 +348,14 @@ impl<'a, P: Platform> BatchFdb<'a, P> {
         self.section.unlearned.take()
     }
 
-    #[inline(never)]
+    #[inline(always)]
     fn find_source(&mut self, key: FdbKey) -> Option<FdbEntry> {
         let entry = self.section.look_up(key)?;
         self.source = RecentEntry { key: key.bits(), entry };
         Some(entry)
     }
 
-    #[inline(never)]
+    #[inline(always)]
     fn find_station(&mut self, key: FdbKey) -> Option<FdbEntry> {
         let is_unlearned = self.section.unlearned.is_some();
         let entry = self.section.look_up(key)?;
@@ -393,6 +396,11 @@ impl<P: Platform> Fdb for BatchFdb<'_, P> {
     #[inline]
     fn ageing_nanos(&self) -> u64 {
         self.section.ageing_nanos()
+    }
+
+    #[inline(always)]
+    fn has_aged(&self, entry: FdbEntry, _now: Time) -> bool {
+        self.limit.is_past(entry)
     }
 }
 

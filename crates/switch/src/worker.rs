@@ -200,10 +200,10 @@ fn interrupt<P: Platform>(
         }
         charge::received::<P>(batch);
         (taken, left) = (taken + count, left - count);
-        inlet.port.count_received(seat.number, batch);
+        let bytes = inlet.port.count_received(seat.number, batch);
         match way {
             Way::Mpsafe(way) => way.forward(seat, inlet, batch, now),
-            Way::Rcu(way) => way.forward(seat, inlet, batch, now),
+            Way::Rcu(way) => way.forward(seat, inlet, (batch, bytes), now),
         }
         is_stopping = inlet.is_stopping();
     }
