@@ -94,8 +94,9 @@ const STAMP: u32 = 18;
 const UNIT: u32 = 24;
 const _: () = assert!(64 - UNIT <= 64 - STAMP);
 
+/// The time as in entries.
 #[inline]
-const fn stamp(now: Time) -> u64 {
+pub(crate) const fn stamp(now: Time) -> u64 {
     now.as_nanos() >> UNIT
 }
 

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `forward.rs` | [`forward`]: one frame, one [`Decision`]; [`InputPort`]: the same in two steps, of which the second is rare; the ports that a frame is flooded to |
 //! | `relay.rs` | [`Relay`]: the first of them for the frames of a batch, in a few comparisons for nearly all |
+//! | `flows.rs` | [`FlowMemory`]: what was decided about the last frame of each flow |
 //! | `members.rs` | [`Members`]: ports, their configuration and state, their VLANs |
 //! | `port_set.rs` | [`PortSet`], [`PortNumber`] |
 //! | `vlan.rs` | [`Vlans`]; [`TagAction`]: the change to a frame's tag |
@@ -50,6 +51,7 @@
 
 mod bridge;
 mod fdb;
+mod flows;
 mod forward;
 mod members;
 mod port_set;
@@ -64,6 +66,7 @@ pub use fdb::{
     AgeLimit, Counts, EntryFlags, Fdb, FdbControl, FdbEntry, FdbKey, FdbWriter, Learned, LearnedSource, learn, nanos,
     place, place_fixed,
 };
+pub use flows::{FlowMemory, Versions};
 pub use forward::{Arrival, Decision, Exception, Flood, FloodPorts, ForwardedFrame, InputPort, count_learned, forward};
 pub use members::{LONGEST_FRAME, Member, Members, PortConfig, PortState};
 pub use port_set::{PortNumber, PortSet};

@@ -1,14 +1,15 @@
 //! [`Relay`]: the decision about nearly every frame, which is from a known station to a known station, in a few comparisons.
 //!
-//! What the frames of a batch have in common is computed once: the word that the entry of a source has if the frame changes
-//! nothing in it, and what may leave by the port by which the last frame left. Any other frame is decided about by
-//! `forward.rs`, rule by rule; a test compares the two. What may never happen: a frame for which they differ.
+//! What the frames of a batch have in common is computed once, such as the word that the entry of a source has if the frame
+//! changes nothing in it. Any other frame is decided about by `forward.rs`, rule by rule; a test compares the two. What may never
+//! happen: a frame for which they differ.
 
 use observe::{Counters, Time};
 use wire::ethernet::{HEADER_LEN, TAG_LEN};
 
 use crate::PortNumber;
 use crate::fdb::{EntryFlags, Fdb, FdbEntry, FdbKey};
+use crate::flows::FlowMemory;
 use crate::forward::{self, Exception, InputPort};
 
 /// Decides about the frames that one port receives at one time; see the head of the file and [`InputPort::at`].
@@ -20,15 +21,14 @@ pub struct Relay<'a> {
     is_plain: bool,
     /// The entry of a station behind the port that is heard of at this time.
     heard: FdbEntry,
-    exit: Exit,
 }
 
-/// The port by which the last frame left, and the length up to which others may leave by it as they are.
-#[derive(Clone, Copy, Debug, Default)]
-struct Exit {
+/// A frame between known stations.
+struct KnownFlow {
+    /// The port behind which its destination is.
     port: PortNumber,
-    /// 0: no frame has left.
-    longest: usize,
+    /// Nothing was learned from it.
+    changed_nothing: bool,
 }
 
 /// Why a frame is not one between known stations.
@@ -53,12 +53,7 @@ impl<'a> InputPort<'a> {
         counters: &Counters,
         now: Time,
     ) -> Result<PortNumber, Exception> {
-        match self.at(now).known_station(table, frame, counters) {
-            Ok(port) if frame.len() <= self.longest_to(port) => Ok(port),
-            Ok(port) => self.leave_by(port, frame),
-            Err(Beyond::Rules) => self.apply(table, frame, counters, now),
-            Err(Beyond::Table) => Err(Exception::Flood(None)),
-        }
+        self.at(now).receive(table, frame, counters)
     }
 
     /// Bytes of the longest frame that leaves by `port`.
@@ -75,7 +70,6 @@ impl<'a> InputPort<'a> {
             now,
             is_plain: self.rules.learns() && !self.members.is_filtering(),
             heard: FdbEntry::new(self.port, EntryFlags::default(), now),
-            exit: Exit::default(),
         }
     }
 }
@@ -101,31 +95,55 @@ impl<'a> Relay<'a> {
     /// # Errors
     /// [`InputPort::decide`] has the decision.
     #[inline(always)]
-    pub fn receive(
-        &mut self,
+    pub fn receive(&self, table: &mut impl Fdb, frame: &[u8], counters: &Counters) -> Result<PortNumber, Exception> {
+        self.decide(table, frame, counters, |_| ())
+    }
+
+    /// The same for a frame that `memory` has not recalled, but may recall from now on.
+    ///
+    /// # Errors
+    /// [`InputPort::decide`] has the decision.
+    #[inline]
+    pub fn receive_new(
+        &self,
+        memory: &mut FlowMemory,
         table: &mut impl Fdb,
         frame: &[u8],
         counters: &Counters,
     ) -> Result<PortNumber, Exception> {
-        let port = match self.known_station(table, frame, counters) {
-            Ok(port) => port,
-            Err(Beyond::Rules) => return self.input.apply(table, frame, counters, self.now),
-            Err(Beyond::Table) => return Err(Exception::Flood(None)),
-        };
-        if port == self.exit.port && frame.len() <= self.exit.longest {
-            return Ok(port);
-        }
-        let longest = self.input.longest_to(port);
-        if frame.len() > longest {
-            return self.input.leave_by(port, frame);
-        }
-        self.exit = Exit { port, longest };
-        Ok(port)
+        self.decide(table, frame, counters, |exit| memory.add(frame, exit))
     }
 
-    /// Learns the source of a frame between stations; returns the port behind which its destination is.
+    /// Calls `remember` with the port by which the frame leaves, and the length up to which others may, if the frame has changed
+    /// nothing.
     #[inline(always)]
-    fn known_station(&self, table: &mut impl Fdb, frame: &[u8], counters: &Counters) -> Result<PortNumber, Beyond> {
+    fn decide(
+        &self,
+        table: &mut impl Fdb,
+        frame: &[u8],
+        counters: &Counters,
+        remember: impl FnOnce(Option<(PortNumber, usize)>),
+    ) -> Result<PortNumber, Exception> {
+        match self.known_station(table, frame, counters) {
+            Ok(KnownFlow { port, changed_nothing }) => {
+                let longest = self.input.longest_to(port);
+                let leaves = frame.len() <= longest;
+                remember((leaves && changed_nothing).then_some((port, longest)));
+                if leaves { Ok(port) } else { self.input.leave_by(port, frame) }
+            }
+            Err(beyond) => {
+                remember(None);
+                match beyond {
+                    Beyond::Rules => self.input.apply(table, frame, counters, self.now),
+                    Beyond::Table => Err(Exception::Flood(None)),
+                }
+            }
+        }
+    }
+
+    /// Learns the source of a frame between stations, and looks its destination up.
+    #[inline(always)]
+    fn known_station(&self, table: &mut impl Fdb, frame: &[u8], counters: &Counters) -> Result<KnownFlow, Beyond> {
         let (dst, src) = stations(frame).filter(|_| self.is_plain).ok_or(Beyond::Rules)?;
         // No reserved address is that of a station.
         if forward::is_group(dst | src) || src == 0 {
@@ -133,11 +151,12 @@ impl<'a> Relay<'a> {
         }
         let key = FdbKey::of_station(src, None);
         let found = table.look_up_source(key);
-        if !found.is_some_and(|entry| entry.is_current(self.heard)) {
+        let changed_nothing = found.is_some_and(|entry| entry.is_current(self.heard));
+        if !changed_nothing {
             self.input.learn(table, (key, found), counters, self.now);
         }
         match table.look_up(FdbKey::of_station(dst, None)) {
-            Some(entry) if !table.has_aged(entry, self.now) => Ok(entry.port()),
+            Some(entry) if !table.has_aged(entry, self.now) => Ok(KnownFlow { port: entry.port(), changed_nothing }),
             _ => Err(Beyond::Table),
         }
     }

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bridge::{
-    AgeLimit, Decision, Fdb, FdbConfig, FdbControl, FdbEntry, FdbKey, FdbTable, ForwardedFrame, PortConfig, PortNumber,
-    PortState, TagAction, learn,
+    AgeLimit, Arrival, Decision, Fdb, FdbConfig, FdbControl, FdbEntry, FdbKey, FdbTable, FlowMemory, ForwardedFrame,
+    InputPort, Members, PortConfig, PortNumber, PortState, TagAction, Versions, learn,
 };
 use observe::{Counters, Time};
 use proptest::prelude::*;
@@ -86,6 +86,43 @@ fn sent() -> impl Strategy<Value = Sent> {
     let cut = prop_oneof![9 => Just(0), 1 => 0usize..20];
     let wait = prop_oneof![5 => Just(0u64), 4 => 1u64..15, 1 => 280u64..320];
     (0u16..5, address(), address(), prop::option::weighted(0.3, 0u16..3), data, cut, wait)
+}
+
+/// Three equal frames, so that the third may be of a remembered flow: most from a station at its port.
+fn again_and_again() -> impl Strategy<Value = Vec<Sent>> {
+    (sent(), 0u16..4, 0u16..4, prop::bool::weighted(0.8)).prop_map(|(mut sent, a, b, usual)| {
+        if usual {
+            (sent.0, sent.1, sent.2) = (a, station(a.into()), station(b.into()));
+        }
+        vec![sent; 3]
+    })
+}
+
+/// What happens to a bridge that remembers flows.
+#[derive(Clone, Debug)]
+enum Change {
+    Frames(Vec<Sent>),
+    Configure(u16, PortConfig),
+    State(u16, PortState),
+    Filter(bool),
+    Ageing(u64),
+    Remove(u32),
+    Flush(u16),
+    Wait(u64),
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let states = [PortState::Discarding, PortState::Learning, PortState::Forwarding, PortState::Forwarding];
+    prop_oneof![
+        20 => proptest::collection::vec(again_and_again(), 1..4).prop_map(|frames| Change::Frames(frames.concat())),
+        2 => (0u16..4, configured()).prop_map(|(number, (config, _))| Change::Configure(number, config)),
+        2 => (0u16..4, prop::sample::select(states.to_vec())).prop_map(|(number, state)| Change::State(number, state)),
+        1 => prop::bool::weighted(0.2).prop_map(Change::Filter),
+        1 => prop::sample::select(vec![0u64, 10, 300]).prop_map(Change::Ageing),
+        2 => (0u32..5).prop_map(Change::Remove),
+        1 => (0u16..4).prop_map(Change::Flush),
+        4 => prop_oneof![3 => 0u64..12, 1 => 280u64..320].prop_map(Change::Wait),
+    ]
 }
 
 proptest! {
@@ -222,15 +259,91 @@ proptest! {
         }
     }
 
+    /// A flow that is remembered goes where the rules send it at that moment, whatever has changed: addresses that move, expire or
+    /// are removed, and the configuration of ports.
+    #[test]
+    fn a_remembered_flow_goes_where_the_rules_send_it(
+        ports in proptest::collection::vec(configured(), 4), steps in proptest::collection::vec(change(), 1..300),
+    ) {
+        let mut members = Members::new();
+        for (number, (config, state)) in (0..).zip(&ports) {
+            members.add(port(number), config.clone(), *state);
+        }
+        let fdb = FdbConfig { capacity: 6, ageing: AGEING, seed: 1 };
+        let [mut table, mut ruled] = [(); 2].map(|()| FdbTable::new(fdb));
+        let (counters, mut storm) = (Counters::new(), bridge::Storm::default());
+        let (mut memory, mut versions, mut now) = (FlowMemory::default(), Versions::default(), Time::from_secs(1000));
+        // Places of entries, as far as decisions depend on them.
+        let places = |table: &FdbTable| -> HashMap<_, _> {
+            table.iter().map(|(key, entry)| (key, (entry.port(), entry.flags().fixed, entry.flags().sticky))).collect()
+        };
+        for step in steps {
+            let before = places(&table);
+            match step {
+                Change::Frames(frames) => {
+                    for (from, src, dst, id, data, cut, _) in frames {
+                        let mut bytes = frame(src, dst, id.and_then(tag), data);
+                        bytes.truncate(bytes.len() - cut.min(bytes.len()));
+                        let Some(input) = InputPort::of(&members, port(from)) else { continue };
+                        let arrival = Arrival::of(port(from), &bytes).map_err(Decision::Drop);
+                        let expected = arrival.map_or_else(|dropped| dropped, |arrival| {
+                            input.forward(&mut ruled, &mut storm, &arrival, &counters, now)
+                        });
+                        // Each frame is a batch: learning may have changed the table.
+                        let before = places(&table);
+                        let recalls = memory.begin(port(from), now, versions);
+                        let recalled = if recalls { memory.recall(&bytes) } else { None };
+                        let relayed = match recalled {
+                            Some(port) => Ok(port),
+                            None => input.at(now).receive_new(&mut memory, &mut table, &bytes, &counters),
+                        };
+                        memory.end(1);
+                        let decision = match relayed {
+                            Ok(port) => Decision::Forward(ForwardedFrame { port, tag: TagAction::Keep }),
+                            Err(exception) => input.decide(exception, &mut storm, &bytes, now),
+                        };
+                        prop_assert_eq!(decision, expected, "{:?} by port {}", bytes, from);
+                        let now_there = places(&table);
+                        versions.table += u64::from(before.iter().any(|(key, place)| now_there.get(key) != Some(place)));
+                    }
+                    prop_assert_eq!(places(&table), places(&ruled));
+                }
+                Change::Configure(number, config) => {
+                    members.configure(port(number), |old| *old = config);
+                    versions.members += 1;
+                }
+                Change::State(number, state) => {
+                    members.set_state(port(number), state);
+                    versions.members += 1;
+                }
+                Change::Filter(filtering) => {
+                    members.set_filtering(filtering);
+                    versions.members += 1;
+                }
+                Change::Ageing(seconds) => {
+                    let _ = [&mut table, &mut ruled].map(|table| table.set_ageing(Duration::from_secs(seconds)));
+                    versions.table += 1;
+                }
+                Change::Remove(n) => _ = [&mut table, &mut ruled].map(|table| table.remove(FdbKey::new(station(n), None))),
+                Change::Flush(of) => _ = [&mut table, &mut ruled].map(|table| table.flush_port(port(of))),
+                Change::Wait(seconds) => now += Duration::from_secs(seconds),
+            }
+            let now_there = places(&table);
+            versions.table += u64::from(before.iter().any(|(key, place)| now_there.get(key) != Some(place)));
+        }
+    }
+
+    /// The limit compares as an entry's age does, up to a nanosecond around it, and for any other time.
     #[test]
     fn an_age_limit_is_the_age_at_which_entries_expire(
-        heard: u64, later in prop_oneof![0u64..1 << 40, any::<u64>()], ageing in prop_oneof![Just(0), 0u64..1 << 40, any::<u64>()],
-        fixed: bool, before: bool,
+        heard: u64, later in prop_oneof![0u64..1 << 40, any::<u64>()], other: u64,
+        near in prop::option::weighted(0.7, -2i64..3), fixed: bool, before: bool,
     ) {
-        let (heard, now) = if before { (heard.saturating_add(later), heard) } else { (heard, heard.saturating_add(later)) };
+        let after = heard.saturating_add(later);
+        let (heard, now) = if before { (after, heard) } else { (heard, after) };
         let flags = bridge::EntryFlags { fixed, sticky: false };
-        let entry = FdbEntry::new(port(3), flags, Time::from_nanos(heard));
-        let now = Time::from_nanos(now);
+        let (entry, now) = (FdbEntry::new(port(3), flags, Time::from_nanos(heard)), Time::from_nanos(now));
+        let ageing = near.map_or(other, |near| bridge::nanos(entry.age(now)).saturating_add_signed(near));
         prop_assert_eq!(AgeLimit::new(now, ageing).is_past(entry), entry.is_expired(now, Duration::from_nanos(ageing)));
     }
 

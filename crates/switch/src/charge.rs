@@ -4,11 +4,14 @@
 //! references, cost nothing. No other file of the crate calls [`Platform::work`] or [`Platform::touch`] (`cargo xtask
 //! rules`). Locks, and the atomics of the table, charge for themselves.
 
+use bridge::FlowMemory;
 use pktbuf::PktBuf;
 use sync::{Object, Platform, Step};
 
 /// Bytes that forwarding reads of a received frame.
 const HEADERS_READ: usize = 64;
+/// Bytes of a cache line.
+const LINE: usize = 64;
 
 /// An interrupt of a receive queue has found frames.
 #[inline(always)]
@@ -26,6 +29,16 @@ pub fn received<P: Platform>(frames: &[PktBuf]) {
         for frame in frames {
             P::touch(Object::Buffer, frame.as_ptr(), frame.len().min(HEADERS_READ), false);
         }
+    }
+}
+
+/// A worker looks into its memory of flows for the flow of a frame.
+#[inline(always)]
+pub fn recalled<P: Platform>(flows: &FlowMemory, frame: &PktBuf) {
+    if P::CHARGED
+        && let Some(line) = flows.line_of(frame)
+    {
+        P::touch(Object::Connection, line, LINE, false);
     }
 }
 

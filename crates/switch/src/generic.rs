@@ -277,7 +277,7 @@ impl<P: Platform> Generic<P> {
                 }
                 charge::received::<P>(&self.batch);
                 (taken, left) = (taken + count, left - count);
-                receiver.port.count_received(CPU_0, &self.batch);
+                receiver.port.count_received(CPU_0, count, port::bytes_of(&self.batch));
                 let room = self.limit - self.input.len();
                 let refused = self.batch.len().saturating_sub(room);
                 self.way_out.counters.count_drops(DropReason::InputQueueFull, refused as u64);

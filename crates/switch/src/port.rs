@@ -392,13 +392,12 @@ impl<P: Platform> BridgePort<P> {
         self.polled.load(Ordering::Acquire) != 0
     }
 
-    /// Counts frames that a worker has received; returns the sum of their lengths.
+    /// Counts frames that a worker has received.
     #[inline]
-    pub(crate) fn count_received(&self, worker: usize, frames: &[PktBuf]) -> usize {
-        let (traffic, bytes) = (&self.traffic[worker], bytes_of(frames));
-        add(&traffic.rx_frames, frames.len() as u64);
-        add(&traffic.rx_bytes, bytes);
-        bytes as usize
+    pub(crate) fn count_received(&self, worker: usize, frames: usize, bytes: usize) {
+        let traffic = &self.traffic[worker];
+        add(&traffic.rx_frames, frames as u64);
+        add(&traffic.rx_bytes, bytes as u64);
     }
 
     /// Counts frames that a worker has transmitted by a queue.
@@ -430,10 +429,10 @@ impl<P: Platform> BridgePort<P> {
 
 /// The bytes of frames; often there is one.
 #[inline]
-fn bytes_of(frames: &[PktBuf]) -> u64 {
+pub(crate) fn bytes_of(frames: &[PktBuf]) -> usize {
     match frames {
-        [frame] => frame.len() as u64,
-        frames => frames.iter().map(|frame| frame.len() as u64).sum(),
+        [frame] => frame.len(),
+        frames => frames.iter().map(|frame| frame.len()).sum(),
     }
 }
 

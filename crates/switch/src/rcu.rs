@@ -3,23 +3,28 @@
 //! A worker decides about the frames of a batch and transmits them in one read section, so that it needs no references,
 //! and each transmit queue gets all its frames at once. A new address is not inserted by the worker: it is posted on a
 //! ring to the housekeeper, and each worker has a cache of posted addresses, so that a station that sends many frames
-//! before it is in the table is posted once. A worker owns a transmit queue of each port exclusively; if a port has
+//! before it is in the table is posted once. It remembers the flows of its frames, too ([`FlowMemory`]), and looks nothing up
+//! for a frame of a known flow. A worker owns a transmit queue of each port exclusively; if a port has
 //! fewer queues than there are workers, they share the queues under locks.
 //!
 //! The cost is that a writer waits for whole batches, and also for a device whose transmission waits.
 
 use std::sync::Arc;
 
-use bridge::{Decision, Exception, Flood, ForwardedFrame, InputPort, LearnedSource, PortNumber, Relay, TagAction};
+use bridge::{
+    Decision, Exception, Flood, FlowMemory, ForwardedFrame, InputPort, LearnedSource, PortNumber, Relay, TagAction,
+    Versions,
+};
 use dev::TxQueue;
 use observe::{Counters, DropReason, Time};
 use pktbuf::{Checksum, PktBuf};
 use sync::Platform;
 use sync::ring::spsc::Producer;
 
+use crate::charge;
 use crate::flood::{self, EgressFrame, FloodedFrame};
 use crate::outgoing::Outgoing;
-use crate::port::{BridgePort, Transmitter};
+use crate::port::{self, BridgePort, Transmitter};
 use crate::shared::{HouseMail, Inlet, MemberList};
 use crate::table::BatchFdb;
 use crate::worker::{WorkerSeat, same};
@@ -28,6 +33,7 @@ use crate::worker::{WorkerSeat, same};
 pub(crate) struct Rcu<P: Platform> {
     posts: Producer<LearnedSource, P>,
     posted: Posted,
+    flows: FlowMemory,
     /// By number of the port.
     outgoing: Vec<Outgoing>,
     /// Ports with frames in `outgoing`.
@@ -56,16 +62,34 @@ struct RcuBatch<'a, P: Platform> {
 
 /// The port by which all frames of a batch leave, so far.
 struct BatchExit {
-    to: PortNumber,
+    /// Its number, or [`BatchExit::NONE`]'s.
+    to: u32,
     /// Its device completes checksums.
     completes: bool,
 }
 
 impl BatchExit {
-    /// Whether the frame leaves by this port as it is, if it leaves by `to` at all.
+    const NONE: BatchExit = BatchExit { to: u32::MAX, completes: false };
+
+    /// Whether a frame that goes `to` a port leaves by this one as it is.
     #[inline(always)]
     fn takes(&self, to: PortNumber, frame: &PktBuf) -> bool {
-        to == self.to && (self.completes || !matches!(frame.meta().checksum, Checksum::Partial { .. }))
+        u32::from(to.get()) == self.to && (self.completes || !matches!(frame.meta().checksum, Checksum::Partial { .. }))
+    }
+
+    /// Whether the first frame leaves by a port as it is, by which further frames then may leave.
+    fn begin<P: Platform>(&mut self, port: Option<&BridgePort<P>>, to: PortNumber, frame: &PktBuf) -> bool {
+        let Some(port) = port else { return false };
+        let exit = BatchExit { to: to.get().into(), completes: port.capabilities.tx_checksum };
+        let takes = exit.takes(to, frame);
+        if takes {
+            *self = exit;
+        }
+        takes
+    }
+
+    fn index(&self) -> Option<usize> {
+        (self.to != BatchExit::NONE.to).then_some(self.to as usize)
     }
 }
 
@@ -86,10 +110,12 @@ fn prepare<F: EgressFrame, P: Platform>(
     }
 }
 
-/// The port is not in the member list any more.
+/// The port is not in the member list any more. Returns the bytes of the frames.
 #[cold]
-fn refuse_all<P: Platform>(batch: &RcuBatch<'_, P>, frames: &mut Vec<PktBuf>) {
+fn refuse_all<P: Platform>(batch: &RcuBatch<'_, P>, frames: &mut Vec<PktBuf>) -> usize {
+    let bytes = port::bytes_of(frames);
     frames.drain(..).for_each(|frame| batch.counters.count_drop(batch.inlet.refuse(&frame)));
+    bytes
 }
 
 impl<'a, P: Platform> RcuBatch<'a, P> {
@@ -128,7 +154,15 @@ impl Posted {
 impl<P: Platform> Rcu<P> {
     pub(crate) fn new(posts: Producer<LearnedSource, P>) -> Self {
         let posted = Posted { places: vec![None; PLACES].into() };
-        Rcu { posts, posted, outgoing: Vec::new(), busy: Vec::new(), own: Vec::new(), mail: Vec::new() }
+        Rcu {
+            posts,
+            posted,
+            flows: FlowMemory::default(),
+            outgoing: Vec::new(),
+            busy: Vec::new(),
+            own: Vec::new(),
+            mail: Vec::new(),
+        }
     }
 
     /// Takes exclusive ownership of a transmit queue.
@@ -164,21 +198,30 @@ impl<P: Platform> Rcu<P> {
         self.transmit_to(port, Transmitter { worker, lane: worker }, counters);
     }
 
-    /// Forwards frames that were received together, with the sum of their lengths, in one read section.
+    /// Forwards frames that were received together, in one read section.
     pub(crate) fn forward(
         &mut self,
         seat: &mut WorkerSeat<P>,
         inlet: &mut Inlet<P>,
-        (frames, bytes): (&mut Vec<PktBuf>, usize),
+        frames: &mut Vec<PktBuf>,
         now: Time,
     ) {
         let (shared, worker) = (&seat.shared, seat.number);
         let counters = &shared.seats[worker].counters;
         let section = seat.reader.enter();
-        let list = shared.list.read(&section);
+        // The version first, then the table.
+        let (list, version) = (shared.list.read(&section), shared.table.version());
+        let versions = Versions { table: version, members: list.version };
+        let recalls = self.flows.begin(inlet.port.number, now, versions);
         let (table, ingress) = (BatchFdb::new(&shared.table, &section, now), inlet.ingress(list));
         let mut batch = RcuBatch { inlet, list, ingress, table, counters, now, posts: false };
-        self.forward_all(&mut batch, frames, bytes);
+        let count = frames.len();
+        let bytes = match recalls {
+            true => self.forward_all::<true>(&mut batch, frames),
+            false => self.forward_all::<false>(&mut batch, frames),
+        };
+        inlet.port.count_received(worker, count, bytes);
+        self.flows.end(count);
         let posts = batch.posts;
         while let Some(at) = self.busy.pop() {
             if let Some(port) = list.ports.get(at).and_then(Option::as_ref) {
@@ -194,61 +237,91 @@ impl<P: Platform> Rcu<P> {
         }
     }
 
-    /// Decides about all frames, and moves each to where it waits. As long as all leave by one port as they are, none is
-    /// moved; often that is the whole batch, which then moves as one.
-    fn forward_all(&mut self, batch: &mut RcuBatch<'_, P>, frames: &mut Vec<PktBuf>, bytes: usize) {
+    /// Decides about all frames, and moves each to where it waits; returns the sum of their lengths. As long as all leave by one
+    /// port as they are, none is moved; often that is the whole batch, which then moves as one. `RECALLS`: flows are remembered.
+    #[inline(never)]
+    fn forward_all<const RECALLS: bool>(&mut self, batch: &mut RcuBatch<'_, P>, frames: &mut Vec<PktBuf>) -> usize {
         let Some(ingress) = batch.ingress else { return refuse_all(batch, frames) };
-        let mut relay = ingress.at(batch.now);
-        let (mut together, mut exit, mut other) = (0, None, None);
+        let relay = ingress.at(batch.now);
+        let (mut together, mut bytes, mut exit, mut other) = (0, 0, BatchExit::NONE, None);
         for frame in frames.iter() {
-            let relayed = relay.receive(&mut batch.table, frame, batch.counters);
-            if batch.table.has_unlearned() {
-                self.post(batch);
-            }
-            if exit.is_none()
-                && let Ok(to) = relayed
+            let relayed = self.relay::<RECALLS>(batch, &relay, frame);
+            bytes += frame.len();
+            if let Ok(to) = relayed
+                && (exit.takes(to, frame) || together == 0 && exit.begin(batch.port(to), to, frame))
             {
-                exit = batch.port(to).map(|port| BatchExit { to, completes: port.capabilities.tx_checksum });
+                together += 1;
+                continue;
             }
-            match (relayed, &exit) {
-                (Ok(to), Some(exit)) if exit.takes(to, frame) => {}
-                _ => {
-                    other = Some(relayed);
-                    break;
-                }
-            }
-            together += 1;
+            other = Some(relayed);
+            break;
         }
-        let exit = exit.filter(|_| together > 0).map(|exit| exit.to.index());
-        match (other, exit) {
-            (None, Some(at)) => self.enqueue_all(at, frames, bytes),
-            (None, None) => {}
-            (Some(relayed), exit) => self.forward_apart((batch, relay), frames.drain(..), (exit, together), relayed),
+        if let Some(relayed) = other {
+            let bytes = port::bytes_of(frames);
+            self.forward_apart::<RECALLS>((batch, relay), frames.drain(..), (exit, together), relayed);
+            return bytes;
         }
+        if let Some(at) = exit.index() {
+            self.enqueue_all(at, frames, bytes);
+        }
+        bytes
     }
 
     /// The first frames, which are decided about, leave by one port, and `relayed` is about the frame after them.
     #[inline(never)]
-    fn forward_apart(
+    fn forward_apart<const RECALLS: bool>(
         &mut self,
-        (batch, mut relay): (&mut RcuBatch<'_, P>, Relay<'_>),
+        (batch, relay): (&mut RcuBatch<'_, P>, Relay<'_>),
         mut frames: impl Iterator<Item = PktBuf>,
-        (exit, together): (Option<usize>, usize),
+        (exit, together): (BatchExit, usize),
         relayed: Result<PortNumber, Exception>,
     ) {
-        if let Some(at) = exit {
+        if let Some(at) = exit.index() {
             frames.by_ref().take(together).for_each(|frame| self.leave_at(at, frame));
         }
         if let Some(frame) = frames.next() {
             self.follow(batch, relay.input(), relayed, frame);
         }
         for frame in frames {
-            let relayed = relay.receive(&mut batch.table, &frame, batch.counters);
-            if batch.table.has_unlearned() {
-                self.post(batch);
-            }
+            let relayed = self.relay::<RECALLS>(batch, &relay, &frame);
             self.follow(batch, relay.input(), relayed, frame);
         }
+    }
+
+    /// Decides about a frame, by its flow if that is remembered.
+    #[inline(always)]
+    fn relay<const RECALLS: bool>(
+        &mut self,
+        batch: &mut RcuBatch<'_, P>,
+        relay: &Relay<'_>,
+        frame: &PktBuf,
+    ) -> Result<PortNumber, Exception> {
+        if RECALLS {
+            charge::recalled::<P>(&self.flows, frame);
+            return match self.flows.recall(frame) {
+                Some(port) => Ok(port),
+                None => self.relay_new(batch, relay, frame),
+            };
+        }
+        let relayed = relay.receive(&mut batch.table, frame, batch.counters);
+        if batch.table.has_unlearned() {
+            self.post(batch);
+        }
+        relayed
+    }
+
+    #[inline(never)]
+    fn relay_new(
+        &mut self,
+        batch: &mut RcuBatch<'_, P>,
+        relay: &Relay<'_>,
+        frame: &PktBuf,
+    ) -> Result<PortNumber, Exception> {
+        let relayed = relay.receive_new(&mut self.flows, &mut batch.table, frame, batch.counters);
+        if batch.table.has_unlearned() {
+            self.post(batch);
+        }
+        relayed
     }
 
     /// Posts the address that the last frame has left to learn.

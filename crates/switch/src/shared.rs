@@ -69,6 +69,8 @@ pub struct SharedConfig {
 
 /// The member list for workers: the list of the rules, and the ports by number.
 pub(crate) struct MemberList<P: Platform> {
+    /// Differs from those of all earlier lists.
+    pub(crate) version: u64,
     pub(crate) members: Members,
     pub(crate) ports: Vec<Option<Arc<BridgePort<P>>>>,
 }
@@ -171,7 +173,7 @@ impl<P: Platform> SharedBridge<P> {
         let workers = config.workers.max(1);
         let domain = Qsbr::<P>::new();
         let table = Arc::new(ConcurrentFdb::new(config.fdb, domain.clone()));
-        let list = MemberList { members: Members::new(), ports: Vec::new() };
+        let list = MemberList { version: 0, members: Members::new(), ports: Vec::new() };
         let (producers, posted) = (0..workers).map(|_| spsc::channel(MOST_POSTED)).unzip::<_, _, Vec<_>, Vec<_>>();
         let nothing = || Deliveries { waiting: Vec::new(), left: false };
         let seat = |_| {
@@ -548,12 +550,13 @@ impl<P: Platform> SharedBridge<P> {
         let section = reader.enter();
         let current = self.list.read(&section);
         let unchanged = same_ports(current) && current.members == *control.bridge.members();
+        let version = current.version + 1;
         drop(section);
         drop(reader);
         if unchanged {
             return;
         }
-        let next = MemberList { members: control.bridge.members().clone(), ports: control.ports.clone() };
+        let next = MemberList { version, members: control.bridge.members().clone(), ports: control.ports.clone() };
         drop(self.list.replace(|_| next));
         // Removes addresses that a worker learned from the old list, behind a port that does not learn any more.
         let silent = |(port, member): (PortNumber, &Member)| (member.state() == PortState::Discarding).then_some(port);

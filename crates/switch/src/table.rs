@@ -40,6 +40,8 @@ pub struct ConcurrentFdb<P: Platform> {
     seed: u64,
     /// In nanoseconds.
     ageing: P::AtomicU64,
+    /// Changes after an entry was unlinked or replaced, or the ageing time set; written with the mutex held.
+    version: P::AtomicU64,
     writer: Lock<Bookkeeping, P>,
 }
 
@@ -72,8 +74,16 @@ impl<P: Platform> ConcurrentFdb<P> {
             domain,
             seed: config.seed,
             ageing: P::AtomicU64::new(nanos(config.ageing)),
+            version: P::AtomicU64::new(0),
             writer: Lock::new(LockKind::Blocking, LockClass::Fdb, writer),
         }
+    }
+
+    /// The version for [`Versions::table`]. The caller is in a read section, and has not looked anything up in it yet: a decision
+    /// by an entry that is unlinked or replaced later is of an earlier version.
+    #[inline]
+    pub(crate) fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
     }
 
     /// Runs the rule of learning with the mutex held. Must not be called inside a read section, because a thread in one
@@ -169,7 +179,12 @@ impl<P: Platform> ConcurrentFdb<P> {
         while next < chains.end {
             let end = chains.end.min(next + CHAINS_AT_ONCE);
             let mut writing = self.writing();
+            let before = unlinked.len();
             (next..end).for_each(|chain| writing.unlink(chain, &gone, &mut unlinked));
+            if unlinked.len() > before {
+                // Before the grace period: a section that begins after it finds the new version.
+                writing.change();
+            }
             next = end;
         }
         unlinked
@@ -193,6 +208,12 @@ struct Writing<'a, P: Platform> {
 }
 
 impl<P: Platform> Writing<'_, P> {
+    /// What was decided by entries that have been changed is not valid any more.
+    fn change(&mut self) {
+        let version = &self.table.version;
+        version.store(version.load(Ordering::Relaxed) + 1, Ordering::Release);
+    }
+
     fn unlink(&mut self, chain: usize, gone: impl Fn(FdbKey, FdbEntry) -> bool, unlinked: &mut Vec<u32>) {
         let mut link = &self.table.buckets[chain];
         loop {
@@ -255,6 +276,7 @@ impl<P: Platform> FdbWriter for Writing<'_, P> {
             self.books.count(old, false);
             self.books.count(new, true);
             node.entry.store(new.bits(), Ordering::Relaxed);
+            self.change();
         }
     }
 
@@ -308,24 +330,11 @@ impl<P: Platform> Fdb for SectionFdb<'_, P> {
     }
 }
 
-/// The same for a thread that stays in its section for a batch: the entries of the last frame are not looked up again for the
-/// next one. No frame is forwarded by an entry that was unlinked before the section began, as without this.
+/// The same for a thread that stays in its section for the frames of a batch.
 pub(crate) struct BatchFdb<'a, P: Platform> {
     section: SectionFdb<'a, P>,
     limit: AgeLimit,
-    source: RecentEntry,
-    station: RecentEntry,
 }
-
-/// An entry that was found in this section.
-#[derive(Clone, Copy)]
-struct RecentEntry {
-    /// The [bits](FdbKey::bits) of its key; 0: none.
-    key: u64,
-    entry: FdbEntry,
-}
-
-const NONE_YET: RecentEntry = RecentEntry { key: 0, entry: FdbEntry::from_bits(0) };
 
 impl<'a, P: Platform> BatchFdb<'a, P> {
     /// As [`SectionFdb::new`], for frames that are processed at `now`.
@@ -333,7 +342,7 @@ impl<'a, P: Platform> BatchFdb<'a, P> {
     pub(crate) fn new(table: &'a ConcurrentFdb<P>, reader: &'a QsbrReader<P>, now: Time) -> Self {
         let section = SectionFdb::new(table, reader);
         let limit = AgeLimit::new(now, section.ageing_nanos());
-        BatchFdb { section, limit, source: NONE_YET, station: NONE_YET }
+        BatchFdb { section, limit }
     }
 
     /// Whether the last frame has left an address to learn.
@@ -347,49 +356,21 @@ impl<'a, P: Platform> BatchFdb<'a, P> {
     pub(crate) fn take_unlearned(&mut self) -> Option<LearnedSource> {
         self.section.unlearned.take()
     }
-
-    #[inline(always)]
-    fn find_source(&mut self, key: FdbKey) -> Option<FdbEntry> {
-        let entry = self.section.look_up(key)?;
-        self.source = RecentEntry { key: key.bits(), entry };
-        Some(entry)
-    }
-
-    #[inline(always)]
-    fn find_station(&mut self, key: FdbKey) -> Option<FdbEntry> {
-        let is_unlearned = self.section.unlearned.is_some();
-        let entry = self.section.look_up(key)?;
-        // What is not learned yet is no entry.
-        if !is_unlearned {
-            self.station = RecentEntry { key: key.bits(), entry };
-        }
-        Some(entry)
-    }
 }
 
 impl<P: Platform> Fdb for BatchFdb<'_, P> {
     #[inline(always)]
     fn look_up(&mut self, key: FdbKey) -> Option<FdbEntry> {
-        if self.station.key == key.bits() { Some(self.station.entry) } else { self.find_station(key) }
-    }
-
-    #[inline(always)]
-    fn look_up_source(&mut self, key: FdbKey) -> Option<FdbEntry> {
-        if self.source.key == key.bits() { Some(self.source.entry) } else { self.find_source(key) }
+        self.section.look_up(key)
     }
 
     #[inline]
     fn refresh(&mut self, key: FdbKey, entry: FdbEntry) {
         self.section.refresh(key, entry);
-        self.source = RecentEntry { key: key.bits(), entry };
     }
 
     #[inline]
     fn learn(&mut self, source: LearnedSource, now: Time) -> Learned {
-        // A frame to its own sender goes where that is now.
-        if self.station.key == source.key.bits() {
-            self.station = NONE_YET;
-        }
         self.section.learn(source, now)
     }
 
@@ -441,7 +422,9 @@ impl<P: Platform> FdbControl for TableControl<P> {
     }
 
     fn set_ageing(&mut self, ageing: Duration) {
+        let mut writing = self.0.writing();
         self.0.ageing.store(nanos(ageing), Ordering::Relaxed);
+        writing.change();
     }
 
     fn flush_port(&mut self, port: PortNumber) -> usize {

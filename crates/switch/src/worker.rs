@@ -20,7 +20,7 @@ use sync::{DoorbellLike, Platform, SectionReader};
 
 use crate::charge;
 use crate::mpsafe::Mpsafe;
-use crate::port::{BridgePort, SharedStorm};
+use crate::port::{self, BridgePort, SharedStorm};
 use crate::rcu::Rcu;
 use crate::shared::{HouseMail, Inlet, MemberList, SeatDelivery, SharedBridge, Sharing};
 
@@ -200,10 +200,12 @@ fn interrupt<P: Platform>(
         }
         charge::received::<P>(batch);
         (taken, left) = (taken + count, left - count);
-        let bytes = inlet.port.count_received(seat.number, batch);
         match way {
-            Way::Mpsafe(way) => way.forward(seat, inlet, batch, now),
-            Way::Rcu(way) => way.forward(seat, inlet, (batch, bytes), now),
+            Way::Mpsafe(way) => {
+                inlet.port.count_received(seat.number, count, port::bytes_of(batch));
+                way.forward(seat, inlet, batch, now);
+            }
+            Way::Rcu(way) => way.forward(seat, inlet, batch, now),
         }
         is_stopping = inlet.is_stopping();
     }

@@ -228,6 +228,51 @@ fn a_batch_leaves_as_its_frames_one_by_one() {
     }
 }
 
+/// The second and later frames of a flow go where they went before; after a change of the table or of a port's configuration, none
+/// does that the change sends elsewhere.
+#[test]
+fn a_known_flow_follows_every_change() {
+    let configure = |bench: &Bench, n, change: &mut dyn FnMut(&mut PortConfig)| {
+        assert!(bench.shared.configure(|bridge| bridge.configure(number(n), change)));
+    };
+    let key = FdbKey::new(station(1), None);
+    let changes: [(&str, &[usize], &dyn Fn(&mut Bench)); 10] = [
+        ("a flush", &[1, 2], &|bench| _ = bench.shared.configure(|bridge| bridge.flush(&|_, _| true))),
+        ("the removal of the address", &[1, 2], &|bench| _ = bench.shared.configure(|bridge| bridge.remove(key))),
+        ("an entry elsewhere", &[2], &|bench| {
+            let now = bench.now;
+            assert!(bench.shared.configure(|bridge| bridge.set_fixed(key, number(2), true, now)));
+        }),
+        ("a move", &[2], &|bench| bench.send(2, frame(MacAddr::BROADCAST, station(1), 9))),
+        ("an ageing time of 0", &[1, 2], &|bench| bench.shared.configure(|bridge| bridge.set_ageing(Duration::ZERO))),
+        ("an MTU that is too small", &[], &|bench| configure(bench, 1, &mut |config| config.mtu = 45)),
+        ("isolation", &[], &|bench| {
+            [0, 1].into_iter().for_each(|n| configure(bench, n, &mut |config| config.isolated = true));
+        }),
+        ("VLANs", &[1, 2], &|bench| bench.shared.configure(|bridge| bridge.set_filtering(true))),
+        ("a port that is down", &[2], &|bench| {
+            let now = bench.now;
+            bench.shared.configure(|bridge| bridge.set_up(number(1), false, now));
+        }),
+        ("a port that is removed", &[2], &|bench| _ = bench.shared.remove_port(number(1), bench.now)),
+    ];
+    for sharing in SHARINGS {
+        for (name, expected, change) in changes {
+            let mut bench = Bench::with_ports(sharing, 1, 3);
+            [1, 0].map(|n| bench.send(n.into(), frame(MacAddr::BROADCAST, station(n), 0)));
+            bench.wires.iter_mut().for_each(|wire| _ = wire.take());
+            (1..5).for_each(|id| bench.send(0, frame(station(1), station(0), id)));
+            let left: Vec<_> = bench.wires.iter_mut().map(Wire::ids).collect();
+            assert_eq!(left, [vec![], vec![1, 2, 3, 4], vec![]], "{sharing:?}, before {name}");
+            change(&mut bench);
+            bench.wires.iter_mut().for_each(|wire| _ = wire.take());
+            bench.send(0, frame(station(1), station(0), 5));
+            let left: Vec<usize> = (0..3).filter(|n| bench.wires[*n].ids() == [5]).collect();
+            assert_eq!(left, expected, "{sharing:?}, after {name}");
+        }
+    }
+}
+
 #[test]
 fn a_flush_costs_one_grace_period() {
     for sharing in SHARINGS {

@@ -1,0 +1,156 @@
+//! [`FlowMemory`]: where the frames of recent flows went, so that the next frame of each goes there without a look-up.
+//!
+//! A flow is an input port with the destination, the source and the EtherType of a frame. A decision is remembered only if it
+//! changed nothing: the source was known, and heard of in the present unit of the table's time stamps (17 ms). It is valid as
+//! long as the same would be decided: the caller states the versions of the table and of the member list for each batch, and if
+//! one differs, or a new unit has begun, all that is remembered is void. So each station is heard of in each unit.
+//!
+//! A set of two flows is a cache line. If most frames of [`PATIENCE`] batches were not remembered, because there are too many
+//! flows, the memory is consulted in few batches only, until it helps in more of these than it does not.
+//!
+//! *What may never happen.* A frame leaves by a port by which the rules would not send it now.
+
+use observe::Time;
+use wire::ethernet::{HEADER_LEN, TAG_LEN};
+
+use crate::PortNumber;
+use crate::fdb;
+
+/// Sets of flows.
+const SETS: usize = 4096;
+/// Batches in which a memory may not help: in so many, as many flows as it has places are seen.
+const PATIENCE: u32 = 128;
+/// Batches for which it is not consulted then.
+const RESTS: u32 = 15;
+/// An odd number with mixed bits: 2^64 divided by the golden ratio.
+const MIXER: u64 = 0x9e37_79b9_7f4a_7c15;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Flow {
+    words: (u64, u64),
+    /// The epoch, and in the lowest 16 bits the input port.
+    valid: u64,
+    /// Bytes of the longest frame that leaves by the port.
+    longest: u32,
+    exit: PortNumber,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(align(64))]
+struct FlowSet([Flow; 2]);
+
+/// What the decisions of a batch depend on besides the frames, as numbers that change with it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Versions {
+    /// Of the table: changes when an entry is removed, or gets another port or other flags, or the ageing time changes; not
+    /// when one is added.
+    pub table: u64,
+    /// Of the member list.
+    pub members: u64,
+}
+
+/// See the head of the file. Of one thread.
+#[derive(Debug)]
+pub struct FlowMemory {
+    sets: Box<[FlowSet]>,
+    /// Number of the epoch, in which versions and stamps are these.
+    epoch: u64,
+    versions: Versions,
+    stamp: u64,
+    /// What the valid flows of the present batch have.
+    valid: u64,
+    /// Frames of the batch that were not remembered.
+    missed: usize,
+    /// How many more batches it did not help in than it did, lately.
+    useless: u32,
+    /// For how many batches it is not consulted.
+    resting: u32,
+}
+
+impl Default for FlowMemory {
+    /// Nothing is remembered.
+    fn default() -> FlowMemory {
+        let (versions, stamp) = (Versions::default(), 0);
+        let sets = vec![FlowSet::default(); SETS].into();
+        FlowMemory { sets, epoch: 1, versions, stamp, valid: 1 << 16, missed: 0, useless: 0, resting: 0 }
+    }
+}
+
+/// The addresses and the EtherType of a frame in two words. `None`: it is so short that it may end in a tag.
+#[inline(always)]
+fn words(frame: &[u8]) -> Option<(u64, u64)> {
+    let head = frame.first_chunk::<{ HEADER_LEN + TAG_LEN }>()?;
+    Some((u64::from_ne_bytes(*head.first_chunk()?), u64::from_ne_bytes(*head[6..].first_chunk()?)))
+}
+
+#[inline(always)]
+fn home((first, second): (u64, u64)) -> usize {
+    let mixed = (first.wrapping_mul(MIXER) ^ second).wrapping_mul(MIXER);
+    (mixed >> 48) as usize & (SETS - 1)
+}
+
+impl FlowMemory {
+    /// Begins a batch of frames that `input` has received, and that are decided about at `now`. False: the memory rests, and
+    /// neither recalls nor remembers anything in this batch.
+    #[inline]
+    pub fn begin(&mut self, input: PortNumber, now: Time, versions: Versions) -> bool {
+        let stamp = fdb::stamp(now);
+        if self.versions != versions || self.stamp != stamp {
+            (self.versions, self.stamp) = (versions, stamp);
+            self.epoch += 1;
+        }
+        self.missed = 0;
+        self.valid = self.epoch << 16 | u64::from(input.get());
+        self.resting == 0
+    }
+
+    /// The port by which a frame leaves as it is, if its flow is remembered.
+    #[inline(always)]
+    pub fn recall(&self, frame: &[u8]) -> Option<PortNumber> {
+        let words = words(frame)?;
+        let [newer, older] = &self.sets.get(home(words))?.0;
+        let is_it = |flow: &Flow| flow.words == words && flow.valid == self.valid;
+        let flow = if is_it(newer) {
+            newer
+        } else if is_it(older) {
+            older
+        } else {
+            return None;
+        };
+        if frame.len() <= flow.longest as usize { Some(flow.exit) } else { None }
+    }
+
+    /// The cache line in which the flow of a frame is, for a platform that charges for reading it.
+    #[inline]
+    pub fn line_of(&self, frame: &[u8]) -> Option<*const u8> {
+        let set = self.sets.get(home(words(frame)?))?;
+        Some(core::ptr::from_ref(set).cast())
+    }
+
+    /// Counts a frame that was not recalled, and remembers its flow, if the decision about it has changed nothing: `exit` is the
+    /// port by which it left, and the length up to which others may.
+    #[inline]
+    pub(crate) fn add(&mut self, frame: &[u8], exit: Option<(PortNumber, usize)>) {
+        self.missed += 1;
+        if let (Some(words), Some((exit, longest))) = (words(frame), exit)
+            && let Some(FlowSet(flows)) = self.sets.get_mut(home(words))
+        {
+            let longest = u32::try_from(longest).unwrap_or(u32::MAX);
+            flows[1] = flows[0];
+            flows[0] = Flow { words, valid: self.valid, longest, exit };
+        }
+    }
+
+    /// Ends a batch of so many frames.
+    #[inline]
+    pub fn end(&mut self, frames: usize) {
+        if self.resting > 0 {
+            self.resting -= 1;
+        } else if self.missed <= frames / 2 {
+            self.useless = self.useless.saturating_sub(1);
+        } else {
+            self.useless = (self.useless + 1).min(PATIENCE);
+            self.resting = if self.useless < PATIENCE { 0 } else { RESTS };
+        }
+    }
+}
