@@ -259,7 +259,7 @@ fn a_known_flow_follows_every_change() {
     for sharing in SHARINGS {
         for (name, expected, change) in changes {
             let mut bench = Bench::with_ports(sharing, 1, 3);
-            [1, 0].map(|n| bench.send(n.into(), frame(MacAddr::BROADCAST, station(n), 0)));
+            [1, 0].into_iter().for_each(|n| bench.send(n.into(), frame(MacAddr::BROADCAST, station(n), 0)));
             bench.wires.iter_mut().for_each(|wire| _ = wire.take());
             (1..5).for_each(|id| bench.send(0, frame(station(1), station(0), id)));
             let left: Vec<_> = bench.wires.iter_mut().map(Wire::ids).collect();
