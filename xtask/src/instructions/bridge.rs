@@ -17,6 +17,8 @@ const END: &str = "<!-- end of counted -->";
 /// Exclusions, by the example's names.
 const EXCLUSIONS: [&str; 3] = ["generic", "mpsafe", "rcu"];
 const ROUNDS: u64 = 50;
+/// Stations behind each port: the addresses for which the page has rates.
+const STATIONS: u64 = 512;
 /// Functions that the page names.
 const FUNCTIONS: usize = 32;
 
@@ -69,7 +71,7 @@ fn count(program: &Path, exclusion: &str) -> Result<(String, u64), String> {
         .args(["--tool=callgrind", "--collect-atstart=no", "--toggle-collect=frame::counted*"])
         .arg(format!("--callgrind-out-file={}", file.display()))
         .arg(program)
-        .args([exclusion, &ROUNDS.to_string()])
+        .args([exclusion, &ROUNDS.to_string(), &STATIONS.to_string()])
         .output()
         .map_err(|error| format!("valgrind could not be run: {error}"))?;
     let said = String::from_utf8_lossy(&output.stdout);
