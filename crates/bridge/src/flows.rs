@@ -26,7 +26,7 @@ const RESTS: u32 = 15;
 const MIXER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Flow {
+struct RememberedFlow {
     words: (u64, u64),
     /// The epoch, and in the lowest 16 bits the input port.
     valid: u64,
@@ -37,7 +37,7 @@ struct Flow {
 
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(64))]
-struct FlowSet([Flow; 2]);
+struct FlowSet([RememberedFlow; 2]);
 
 /// What the decisions of a batch depend on besides the frames, as numbers that change with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -109,7 +109,7 @@ impl FlowMemory {
     pub fn recall(&self, frame: &[u8]) -> Option<PortNumber> {
         let words = words(frame)?;
         let [newer, older] = &self.sets.get(home(words))?.0;
-        let is_it = |flow: &Flow| flow.words == words && flow.valid == self.valid;
+        let is_it = |flow: &RememberedFlow| flow.words == words && flow.valid == self.valid;
         let flow = if is_it(newer) {
             newer
         } else if is_it(older) {
@@ -137,7 +137,7 @@ impl FlowMemory {
         {
             let longest = u32::try_from(longest).unwrap_or(u32::MAX);
             flows[1] = flows[0];
-            flows[0] = Flow { words, valid: self.valid, longest, exit };
+            flows[0] = RememberedFlow { words, valid: self.valid, longest, exit };
         }
     }
 

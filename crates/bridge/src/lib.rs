@@ -4,7 +4,7 @@
 //! | file | owns |
 //! |---|---|
 //! | `forward.rs` | [`forward`]: one frame, one [`Decision`]; [`InputPort`]: the same in two steps, of which the second is rare; the ports that a frame is flooded to |
-//! | `relay.rs` | [`Relay`]: the first of them for the frames of a batch, in a few comparisons for nearly all |
+//! | `relay.rs` | [`BatchRelay`]: the first of them for the frames of a batch, in a few comparisons for nearly all |
 //! | `flows.rs` | [`FlowMemory`]: what was decided about the last frame of each flow |
 //! | `members.rs` | [`Members`]: ports, their configuration and state, their VLANs |
 //! | `port_set.rs` | [`PortSet`], [`PortNumber`] |
@@ -70,7 +70,7 @@ pub use flows::{FlowMemory, Versions};
 pub use forward::{Arrival, Decision, Exception, Flood, FloodPorts, ForwardedFrame, InputPort, count_learned, forward};
 pub use members::{LONGEST_FRAME, Member, Members, PortConfig, PortState};
 pub use port_set::{PortNumber, PortSet};
-pub use relay::Relay;
+pub use relay::BatchRelay;
 pub use storm::{FloodKind, NextDue, Storm, StormControl, StormLimits, StormRate};
 pub use stp::{Effect, PortStatus, Role, Stp, StpConfig, StpConfigError, StpPortConfig, StpVersion, path_cost};
 pub use table::{FdbConfig, FdbTable};

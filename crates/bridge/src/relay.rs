@@ -1,4 +1,4 @@
-//! [`Relay`]: the decision about nearly every frame, which is from a known station to a known station, in a few comparisons.
+//! [`BatchRelay`]: the decision about nearly every frame, which is from a known station to a known station, in a few comparisons.
 //!
 //! What the frames of a batch have in common is computed once, such as the word that the entry of a source has if the frame
 //! changes nothing in it. Any other frame is decided about by `forward.rs`, rule by rule; a test compares the two. What may never
@@ -14,7 +14,7 @@ use crate::forward::{self, Exception, InputPort};
 
 /// Decides about the frames that one port receives at one time; see the head of the file and [`InputPort::at`].
 #[derive(Clone, Copy, Debug)]
-pub struct Relay<'a> {
+pub struct BatchRelay<'a> {
     input: &'a InputPort<'a>,
     now: Time,
     /// It forwards and learns, and no VLANs are distinguished.
@@ -32,7 +32,7 @@ struct KnownFlow {
 }
 
 /// Why a frame is not one between known stations.
-enum Beyond {
+enum NotBetweenStations {
     /// Other rules apply.
     Rules,
     /// Its destination is unknown.
@@ -64,8 +64,8 @@ impl<'a> InputPort<'a> {
 
     /// For the frames that it receives at `now`.
     #[inline(always)]
-    pub fn at(&'a self, now: Time) -> Relay<'a> {
-        Relay {
+    pub fn at(&'a self, now: Time) -> BatchRelay<'a> {
+        BatchRelay {
             input: self,
             now,
             is_plain: self.rules.learns() && !self.members.is_filtering(),
@@ -83,7 +83,7 @@ fn stations(frame: &[u8]) -> Option<(u64, u64)> {
     Some((u64::from_be_bytes(*first) >> 16, u64::from_be_bytes(*second) >> 16))
 }
 
-impl<'a> Relay<'a> {
+impl<'a> BatchRelay<'a> {
     /// The port that has received the frames.
     #[inline]
     pub fn input(&self) -> InputPort<'a> {
@@ -134,8 +134,8 @@ impl<'a> Relay<'a> {
             Err(beyond) => {
                 remember(None);
                 match beyond {
-                    Beyond::Rules => self.input.apply(table, frame, counters, self.now),
-                    Beyond::Table => Err(Exception::Flood(None)),
+                    NotBetweenStations::Rules => self.input.apply(table, frame, counters, self.now),
+                    NotBetweenStations::Table => Err(Exception::Flood(None)),
                 }
             }
         }
@@ -143,11 +143,16 @@ impl<'a> Relay<'a> {
 
     /// Learns the source of a frame between stations, and looks its destination up.
     #[inline(always)]
-    fn known_station(&self, table: &mut impl Fdb, frame: &[u8], counters: &Counters) -> Result<KnownFlow, Beyond> {
-        let (dst, src) = stations(frame).filter(|_| self.is_plain).ok_or(Beyond::Rules)?;
+    fn known_station(
+        &self,
+        table: &mut impl Fdb,
+        frame: &[u8],
+        counters: &Counters,
+    ) -> Result<KnownFlow, NotBetweenStations> {
+        let (dst, src) = stations(frame).filter(|_| self.is_plain).ok_or(NotBetweenStations::Rules)?;
         // No reserved address is that of a station.
         if forward::is_group(dst | src) || src == 0 {
-            return Err(Beyond::Rules);
+            return Err(NotBetweenStations::Rules);
         }
         let key = FdbKey::of_station(src, None);
         let found = table.look_up_source(key);
@@ -157,7 +162,7 @@ impl<'a> Relay<'a> {
         }
         match table.look_up(FdbKey::of_station(dst, None)) {
             Some(entry) if !table.has_aged(entry, self.now) => Ok(KnownFlow { port: entry.port(), changed_nothing }),
-            _ => Err(Beyond::Table),
+            _ => Err(NotBetweenStations::Table),
         }
     }
 }

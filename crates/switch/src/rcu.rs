@@ -12,8 +12,8 @@
 use std::sync::Arc;
 
 use bridge::{
-    Decision, Exception, Flood, FlowMemory, ForwardedFrame, InputPort, LearnedSource, PortNumber, Relay, TagAction,
-    Versions,
+    BatchRelay, Decision, Exception, Flood, FlowMemory, ForwardedFrame, InputPort, LearnedSource, PortNumber,
+    TagAction, Versions,
 };
 use dev::TxQueue;
 use observe::{Counters, DropReason, Time};
@@ -271,7 +271,7 @@ impl<P: Platform> Rcu<P> {
     #[inline(never)]
     fn forward_apart<const RECALLS: bool>(
         &mut self,
-        (batch, relay): (&mut RcuBatch<'_, P>, Relay<'_>),
+        (batch, relay): (&mut RcuBatch<'_, P>, BatchRelay<'_>),
         mut frames: impl Iterator<Item = PktBuf>,
         (exit, together): (BatchExit, usize),
         relayed: Result<PortNumber, Exception>,
@@ -293,7 +293,7 @@ impl<P: Platform> Rcu<P> {
     fn relay<const RECALLS: bool>(
         &mut self,
         batch: &mut RcuBatch<'_, P>,
-        relay: &Relay<'_>,
+        relay: &BatchRelay<'_>,
         frame: &PktBuf,
     ) -> Result<PortNumber, Exception> {
         if RECALLS {
@@ -314,7 +314,7 @@ impl<P: Platform> Rcu<P> {
     fn relay_new(
         &mut self,
         batch: &mut RcuBatch<'_, P>,
-        relay: &Relay<'_>,
+        relay: &BatchRelay<'_>,
         frame: &PktBuf,
     ) -> Result<PortNumber, Exception> {
         let relayed = relay.receive_new(&mut self.flows, &mut batch.table, frame, batch.counters);
