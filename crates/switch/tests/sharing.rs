@@ -228,6 +228,9 @@ fn a_batch_leaves_as_its_frames_one_by_one() {
     }
 }
 
+/// A change of a bridge: its name, and the ports by which a frame to station 1 leaves after it.
+type NamedChange<'a> = (&'a str, &'a [usize], &'a dyn Fn(&mut Bench));
+
 /// The second and later frames of a flow go where they went before; after a change of the table or of a port's configuration, none
 /// does that the change sends elsewhere.
 #[test]
@@ -236,7 +239,7 @@ fn a_known_flow_follows_every_change() {
         assert!(bench.shared.configure(|bridge| bridge.configure(number(n), change)));
     };
     let key = FdbKey::new(station(1), None);
-    let changes: [(&str, &[usize], &dyn Fn(&mut Bench)); 10] = [
+    let changes: [NamedChange<'_>; 10] = [
         ("a flush", &[1, 2], &|bench| _ = bench.shared.configure(|bridge| bridge.flush(&|_, _| true))),
         ("the removal of the address", &[1, 2], &|bench| _ = bench.shared.configure(|bridge| bridge.remove(key))),
         ("an entry elsewhere", &[2], &|bench| {
