@@ -113,11 +113,16 @@ impl<P: Platform> DeferredEffects<P> {
         }
     }
 
-    /// A handler has posted these.
+    /// A handler has posted these, mostly none.
+    #[inline(always)]
     pub(crate) fn post(&mut self, posts: Vec<Post<P>>) {
-        if posts.is_empty() {
-            return;
+        if !posts.is_empty() {
+            self.post_all(posts);
         }
+    }
+
+    #[cold]
+    fn post_all(&mut self, posts: Vec<Post<P>>) {
         self.vary();
         self.others.extend(posts.into_iter().map(|post| (Risen::Posted(Box::new(post)), Readiness::NONE)));
     }

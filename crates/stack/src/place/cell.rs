@@ -137,8 +137,7 @@ fn work<P: Platform, E: TcpEvent>(
     if deferred.wake(&connection.socket, out.ready, writers)
         && let Some((handlers, slot)) = handler
     {
-        let Connection { flow, pcb, .. } = &mut *connection;
-        handlers.run(slot, (pcb, &mut out), (shared, flow, counters), now, deferred);
+        handlers.run(slot, (&mut *connection, &mut out), shared, now, deferred);
     }
     if !out.segments.is_empty() {
         shared.egress().emit(&connection.flow, &mut connection.route, &mut out, deferred);

@@ -5,6 +5,7 @@ use observe::{Counters, Time};
 use sync::Platform;
 use tcp::{Outbox, Pcb, Readiness, TcpEvent};
 
+use super::connection::Connection;
 use super::trim_slots;
 use crate::attempt::attempt;
 use crate::deferred::DeferredEffects;
@@ -58,11 +59,12 @@ impl<P: Platform> Handlers<P> {
     pub(super) fn run(
         &mut self,
         slot: u32,
-        (pcb, out): (&mut Pcb, &mut Outbox<'_>),
-        (shared, flow, counters): (&Shared<P>, &Flow, &Counters),
+        (connection, out): (&mut Connection<P>, &mut Outbox<'_>),
+        shared: &Shared<P>,
         now: Time,
         deferred: &mut DeferredEffects<P>,
     ) {
+        let Connection { flow, pcb, .. } = connection;
         let Some(place) = self.by_slot.get_mut(slot as usize) else { return };
         let Some(handler) = place else { return };
         let (mut posts, bits) = (Vec::new(), std::mem::replace(&mut out.ready, Readiness::NONE));
@@ -70,7 +72,7 @@ impl<P: Platform> Handlers<P> {
         deferred.post(posts);
         if let Err(panic) = ran {
             handler.give_up();
-            shared.failures.note_handler(panic, flow.tuple, counters);
+            shared.failures.note_handler(panic, flow.tuple, out.counters);
             tcp::Abort.run(pcb, out, now);
         }
         out.ready = Readiness::NONE;
@@ -90,6 +92,7 @@ struct Inside<'a, 'c> {
 }
 
 impl RunsEvents for Inside<'_, '_> {
+    #[inline(always)]
     fn run<E: TcpEvent>(&mut self, event: E) -> Option<E::Reply> {
         Some(event.run(self.pcb, self.out, self.now))
     }

@@ -60,6 +60,7 @@ impl<T: RunsEvents> HeldConnection for T {
         self.run(tcp::SendChunk(chunk)).unwrap_or(Err(tcp::Error::NotConnected)).map(|taken| taken as usize)
     }
 
+    #[inline(always)]
     fn receive(&mut self, rest: &mut Option<Received>) -> Result<Option<PktBuf>, tcp::Error> {
         let taken = self.run(tcp::ReceivePiece { rest: &mut *rest }).unwrap_or(Err(tcp::Error::NotConnected))?;
         if taken.is_none() && rest.as_mut().is_some_and(|rest| !rest.check()) {

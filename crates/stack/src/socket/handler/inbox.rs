@@ -134,10 +134,16 @@ impl<P: Platform> HandlerRef<P> {
         Ok(())
     }
 
+    /// Whether [`HandlerRef::take`] may return one.
+    #[inline(always)]
+    pub(super) fn may_have_messages(&self) -> bool {
+        self.inbox.filled.load(Ordering::Acquire)
+    }
+
     /// The oldest message. Called by the thread that runs the handler.
     #[inline(always)]
     pub(super) fn take(&self) -> Option<HandlerMessage> {
-        if self.inbox.filled.load(Ordering::Acquire) { self.take_first() } else { None }
+        if self.may_have_messages() { self.take_first() } else { None }
     }
 
     #[inline(never)]

@@ -2,8 +2,9 @@
 //! here, once for all architectures.
 
 use observe::Time;
+use pktbuf::PktBuf;
 use sync::Platform;
-use tcp::Readiness;
+use tcp::{Readiness, Received};
 
 use super::conn::Conn;
 use super::held::HeldConnection;
@@ -66,7 +67,17 @@ impl<P: Platform> HandlerControl<P> {
 
     /// Whether data is due.
     fn may_read(&self) -> bool {
-        self.is_open() && self.unread && !self.paused && !self.ended
+        self.unread && self.takes_data()
+    }
+
+    /// Whether the handler gets data that has come.
+    fn takes_data(&self) -> bool {
+        self.is_open() && !self.paused && !self.ended
+    }
+
+    /// Whether no callback is due after one with data.
+    fn is_done(&self) -> bool {
+        self.is_open() && !self.ended && self.deadline.is_none() && !self.name.may_have_messages()
     }
 }
 
@@ -124,22 +135,40 @@ impl<P: Platform> HandlerState<P> {
     /// # Panics
     /// With the handler's panic.
     #[inline(always)]
-    pub(crate) fn run(&mut self, held: &mut dyn HeldConnection, mut bits: Readiness, posts: &mut Vec<Post<P>>) {
+    pub(crate) fn run<H: HeldConnection>(&mut self, held: &mut H, mut bits: Readiness, posts: &mut Vec<Post<P>>) {
         let _within = within::enter::<P>();
         let HandlerState { handler, control } = self;
         bits |= std::mem::replace(&mut control.pending, Readiness::NONE);
+        // Nearly always data has come for an open connection, and that is all.
+        let usual = bits == Readiness::READABLE && control.takes_data();
+        let mut rest = None;
+        let taken = usual.then(|| held.receive(&mut rest));
+        control.unread &= !usual;
         let mut conn = Conn { held, control, posts };
+        match taken {
+            Some(Ok(Some(data))) => {
+                handler.data(&mut conn, data);
+                if !conn.control.is_done() {
+                    end_step(&mut **handler, &mut conn, bits, false);
+                }
+            }
+            Some(taken) => {
+                read_on(&mut **handler, &mut conn, taken, rest);
+                end_step(&mut **handler, &mut conn, bits, false);
+            }
+            None => step(&mut **handler, &mut conn, bits),
+        }
         loop {
-            step(&mut **handler, &mut conn, bits);
             bits = conn.held.raised();
             if bits.is_empty() && !conn.control.may_read() {
                 return;
             }
+            step(&mut **handler, &mut conn, bits);
         }
     }
 
     /// As [`HandlerState::run`], after the connection was taken away by a panic of the stack.
-    pub(crate) fn run_aborted(&mut self, held: &mut dyn HeldConnection, posts: &mut Vec<Post<P>>) {
+    pub(crate) fn run_aborted<H: HeldConnection>(&mut self, held: &mut H, posts: &mut Vec<Post<P>>) {
         if self.is_over() {
             return;
         }
@@ -157,6 +186,12 @@ fn step<P: Platform>(handler: &mut dyn ConnectionHandler<P>, conn: &mut Conn<'_,
     if conn.control.may_read() {
         read(handler, conn);
     }
+    end_step(handler, conn, bits, room);
+}
+
+/// The callbacks after those with data: that there is `room` again, the timer, messages, the end.
+#[inline(never)]
+fn end_step<P: Platform>(handler: &mut dyn ConnectionHandler<P>, conn: &mut Conn<'_, P>, bits: Readiness, room: bool) {
     if conn.control.is_open() && room {
         conn.control.waits_for_room = false;
         handler.writable(conn);
@@ -200,29 +235,56 @@ fn read<P: Platform>(handler: &mut dyn ConnectionHandler<P>, conn: &mut Conn<'_,
             conn.control.unread = true;
             return;
         }
-        let mut received = None;
-        match conn.held.receive(&mut received) {
-            Ok(Some(data)) => return handler.data(conn, data),
-            Ok(None) => {
-                let mut received = received.unwrap_or_default();
-                let (end, more) = (received.end, received.more);
-                if let Some(data) = received.data.pop() {
-                    debug_assert!(received.data.is_empty(), "one buffer was asked for");
-                    handler.data(conn, data);
-                }
-                conn.control.ended = end;
-                if end && conn.control.is_open() {
-                    handler.end(conn);
-                }
-                if !end && !more {
-                    return;
-                }
+        let mut rest = None;
+        let taken = conn.held.receive(&mut rest);
+        if !pass_on(handler, conn, taken, rest) {
+            return;
+        }
+    }
+}
+
+/// [`read`], after the first buffer was taken.
+#[inline(never)]
+fn read_on<P: Platform>(
+    handler: &mut dyn ConnectionHandler<P>,
+    conn: &mut Conn<'_, P>,
+    taken: Result<Option<PktBuf>, tcp::Error>,
+    rest: Option<Received>,
+) {
+    if pass_on(handler, conn, taken, rest) {
+        read(handler, conn);
+    }
+}
+
+/// Gives the handler what was taken. Returns whether there may be more.
+fn pass_on<P: Platform>(
+    handler: &mut dyn ConnectionHandler<P>,
+    conn: &mut Conn<'_, P>,
+    taken: Result<Option<PktBuf>, tcp::Error>,
+    rest: Option<Received>,
+) -> bool {
+    match taken {
+        Ok(Some(data)) => {
+            handler.data(conn, data);
+            false
+        }
+        Ok(None) => {
+            let mut received = rest.unwrap_or_default();
+            let (end, more) = (received.end, received.more);
+            if let Some(data) = received.data.pop() {
+                debug_assert!(received.data.is_empty(), "one buffer was asked for");
+                handler.data(conn, data);
             }
-            Err(tcp::Error::WouldBlock) => return,
-            Err(error) => {
-                conn.control.failure = Some(error);
-                return;
+            conn.control.ended = end;
+            if end && conn.control.is_open() {
+                handler.end(conn);
             }
+            end || more
+        }
+        Err(tcp::Error::WouldBlock) => false,
+        Err(error) => {
+            conn.control.failure = Some(error);
+            false
         }
     }
 }
