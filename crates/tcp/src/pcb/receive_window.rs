@@ -313,6 +313,12 @@ impl ReceiveWindow {
         } else {
             1 << self.shift
         };
+        self.advertised_in_units(unit)
+    }
+
+    /// [`ReceiveWindow::advertised_right_edge`], with a window field in this unit.
+    #[inline(always)]
+    fn advertised_in_units(&self, unit: u32) -> SeqNumber {
         let window = (self.advertised_edge - self.last_ack_sent).max(0) as u32;
         self.last_ack_sent + ((window + (unit - 1)) & !(unit - 1))
     }
@@ -422,25 +428,38 @@ impl ReceiveWindow {
     #[inline(always)]
     pub(crate) fn open_window(&mut self) {
         let usual = self.rule == WindowRule::Linux && self.shift != 0 && self.bytes_received != 0;
-        self.open_window_if(usual, self.space());
-    }
-
-    /// [`ReceiveWindow::open_window`] where nothing is rare about this side.
-    #[inline(always)]
-    pub(crate) fn open_usual_window(&mut self) {
-        self.open_window_if(true, self.limit.saturating_sub(self.unread()));
-    }
-
-    #[inline(always)]
-    fn open_window_if(&mut self, usual: bool, space: u32) {
-        let most = u32::from(u16::MAX) << self.shift;
-        let free = space.min(self.clamp).min(most);
+        let free = self.advertisable(self.space());
         // What the rule chooses at nearly every segment and read, and where it is all that is free.
         if usual && free >= self.limit / 2 {
             self.open_by(free);
         } else {
             self.open_by_rule(free);
         }
+    }
+
+    /// [`ReceiveWindow::open_window`] where nothing is rare about this side: the rule is Linux's, the window is scaled, the
+    /// user reads, and data was acknowledged before.
+    #[inline(always)]
+    pub(crate) fn open_usual_window(&mut self) {
+        debug_assert!(self.is_usual());
+        let unread = self.unread();
+        let free = self.advertisable(self.limit.saturating_sub(unread));
+        if free < self.limit / 2 {
+            return self.open_by_rule(free);
+        }
+        let edge = self.nxt + free;
+        if edge.gt(self.edge) {
+            self.edge = edge;
+        }
+        if self.edge - self.advertised_edge < 1 << self.shift {
+            self.keep_at(self.advertised_in_units(1 << self.shift), unread);
+        }
+    }
+
+    /// What a window field can say of so many free bytes, and the user allows.
+    #[inline(always)]
+    fn advertisable(&self, free: u32) -> u32 {
+        free.min(self.clamp).min(u32::from(u16::MAX) << self.shift)
     }
 
     #[inline(never)]
@@ -483,9 +502,14 @@ impl ReceiveWindow {
     /// at a time, which RFC 7323 section 2.4 allows.
     #[inline]
     fn keep_edge(&mut self) {
-        let advertised = self.advertised_right_edge();
+        let unread = if self.discards() { 0 } else { self.unread() };
+        self.keep_at(self.advertised_right_edge(), unread);
+    }
+
+    /// [`ReceiveWindow::keep_edge`] with the edge that was advertised and the bytes that are unread.
+    #[inline(always)]
+    fn keep_at(&mut self, advertised: SeqNumber, unread: u32) {
         if advertised.gt(self.edge) {
-            let unread = if self.discards() { 0 } else { self.unread() };
             let taken = unread + (advertised - self.nxt).max(0) as u32;
             if taken <= self.limit + (self.limit / 4).max(1 << self.shift) {
                 self.edge = advertised;
