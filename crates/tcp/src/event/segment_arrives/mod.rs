@@ -80,7 +80,7 @@ impl TcpEvent for SegmentArrives<'_> {
         debug_assert!(self.0.is_some(), "there is no segment");
         if out.config.fast_lane
             && let Some(pcb) = pcb.all()
-            && predicted::receive(self.0, pcb, out, now)
+            && predicted::receive(self.0, false, pcb, out, now)
         {
             return Disposition::Done;
         }

@@ -11,45 +11,92 @@
 //! code's order: first the ACK field and the window (`acknowledgement.rs`), then the timestamp, the data (`data.rs`)
 //! and the transmission (`fast_path.rs`). Whatever is rarer takes those files.
 //!
+//! In a run ([`super::run`]) the headers of most segments say the same as the one before, but for the sequence number. The
+//! effects of such a header are there already, so only its data is processed.
+//!
 //! Only for a connection whose parts are all held at once. A staged driver takes the general code's hold-sets, one at a
 //! time.
 
 use observe::{Counter, Time};
 use pktbuf::PktBuf;
-use wire::tcp::{TIMESTAMPED_LEN, TcpFlags};
+use wire::tcp::{TIMESTAMPED_LEN, TcpFlags, Timestamps};
 
 use super::acknowledgement::{acknowledge, note_answer, update_window};
 use super::data;
 use crate::lane::transmit;
 use crate::outbox::Outbox;
-use crate::pcb::{Ack, Pcb, ReceiveWindow, RetransmitQueue, SendWindow};
+use crate::pcb::{Ack, HeaderIn, Pcb, Reassembly, ReceiveWindow, RetransmitQueue, SendWindow, TimerPurpose};
 use crate::segment::Segment;
 
-/// Processes the segment if it is the predicted one. False: it is not, and nothing has changed.
+/// Processes the segment if it is the predicted one. False: it is not, and nothing has changed. `follows`: the event has
+/// processed another segment that was predicted, just before.
 #[inline(always)]
-pub(crate) fn receive(arrival: &mut Option<Segment>, pcb: &mut Pcb, out: &mut Outbox<'_>, now: Time) -> bool {
+pub(crate) fn receive(
+    arrival: &mut Option<Segment>,
+    follows: bool,
+    pcb: &mut Pcb,
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> bool {
     let Some(segment) = arrival else { return false };
     let Some(timestamps) = segment.header.options.timestamps else { return false };
+    if follows && is_only_data(segment, timestamps, pcb, out) {
+        let Pcb { header_in, send_window: sw, .. } = pcb;
+        out.count(Counter::SegmentsIn, 1);
+        header_in.hear(now);
+        if sw.wl1.lt(segment.header.seq) {
+            sw.wl1 = segment.header.seq;
+        }
+    } else {
+        match header(segment, timestamps, pcb, out, now) {
+            PredictedHeader::Data => {}
+            PredictedHeader::Alone => return true,
+            PredictedHeader::Fails => return false,
+        }
+    }
+    let followed = segment.followed;
+    if let Some(segment) = arrival.take() {
+        take(segment.data, followed, pcb, out, now);
+    }
+    true
+}
+
+/// Whether the prediction holds for a segment.
+enum PredictedHeader {
+    /// It does, and the header was processed; the data was not yet.
+    Data,
+    /// It does, and there is no data: the segment was processed.
+    Alone,
+    /// It does not, and nothing has changed.
+    Fails,
+}
+
+/// Processes the header of the segment, if it is the predicted one and so is its data.
+#[inline(always)]
+fn header(
+    segment: &Segment,
+    timestamps: Timestamps,
+    pcb: &mut Pcb,
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> PredictedHeader {
     let Pcb { header_in, receive_window: rw, reassembly: ra, send_window: sw, retransmit_queue: rq, .. } = pcb;
     let (header, len) = (&segment.header, segment.data.len() as u32);
     let (flight, advance) = (sw.flight(), (header.ack - sw.una) as u32);
     let age = timestamps.value.wrapping_sub(rw.ts_recent) as i32;
     let predicted = are_usual(rw, sw)
-        && header.flags.union(TcpFlags::PSH) == TcpFlags::ACK.union(TcpFlags::PSH)
-        && usize::from(header.header_len) == TIMESTAMPED_LEN
-        && segment.is_checked()
-        && header_in.takes_lane(segment.ecn())
+        && is_plain(segment, header_in)
         // First: the sequence number.
         && header.seq == rw.nxt
         && age >= 0
         // Fifth: the ACK field. Without an advance it would be a duplicate while data is in flight.
         && (if advance == 0 { flight == 0 && len > 0 } else { advance <= flight });
     if !predicted {
-        return false;
+        return PredictedHeader::Fails;
     }
     // Seventh: the data.
-    if len > 0 && (!rw.is_usual() || len > rw.window() || ra.has_blocks() || out.scarcity.is_severe()) {
-        return false;
+    if len > 0 && !takes_data(len, rw, ra, out) {
+        return PredictedHeader::Fails;
     }
     out.count(Counter::SegmentsIn, 1);
     header_in.hear(now);
@@ -63,19 +110,50 @@ pub(crate) fn receive(arrival: &mut Option<Segment>, pcb: &mut Pcb, out: &mut Ou
         rw.ts_recent = timestamps.value;
         rw.confirm_timestamp(now);
     }
-    if len == 0 {
-        out.count(Counter::PureAcksIn, 1);
-        if echoed {
-            pcb.header_out.echo(timestamps.value);
-        }
-        send(pcb, out, now);
-        return true;
+    if len > 0 {
+        return PredictedHeader::Data;
     }
-    let followed = segment.followed;
-    if let Some(segment) = arrival.take() {
-        take(segment.data, followed, pcb, out, now);
+    out.count(Counter::PureAcksIn, 1);
+    if echoed {
+        pcb.header_out.echo(timestamps.value);
     }
-    true
+    send(pcb, out, now);
+    PredictedHeader::Alone
+}
+
+/// Whether a segment that follows a predicted one is predicted as well, and its header says nothing that the other's has
+/// not said: the acknowledgement, the window and the timestamp are the latest, so that they would change nothing.
+#[inline(always)]
+fn is_only_data(segment: &Segment, timestamps: Timestamps, pcb: &Pcb, out: &Outbox<'_>) -> bool {
+    let Pcb { header_in, receive_window: rw, reassembly: ra, send_window: sw, .. } = pcb;
+    let (header, len) = (&segment.header, segment.data.len() as u32);
+    header.seq == rw.nxt
+        && header.ack == sw.una
+        && header.ack == sw.wl2
+        && sw.una == sw.nxt
+        && u32::from(header.window) << sw.shift == sw.wnd
+        && sw.timer_kind != TimerPurpose::Persist
+        && timestamps.value == rw.ts_recent
+        && len > 0
+        && are_usual(rw, sw)
+        && is_plain(segment, header_in)
+        && takes_data(len, rw, ra, out)
+}
+
+/// Whether the segment is one of ESTABLISHED with ACK and perhaps PSH, timestamps alone, and a valid checksum.
+#[inline(always)]
+fn is_plain(segment: &Segment, header_in: &HeaderIn) -> bool {
+    let header = &segment.header;
+    header.flags.union(TcpFlags::PSH) == TcpFlags::ACK.union(TcpFlags::PSH)
+        && usize::from(header.header_len) == TIMESTAMPED_LEN
+        && segment.is_checked()
+        && header_in.takes_lane(segment.ecn())
+}
+
+/// Whether `len` bytes at RCV.NXT are queued as they are.
+#[inline(always)]
+fn takes_data(len: u32, rw: &ReceiveWindow, ra: &Reassembly, out: &Outbox<'_>) -> bool {
+    rw.is_usual() && len <= rw.window() && !ra.has_blocks() && !out.scarcity.is_severe()
 }
 
 /// Whether nothing is rare about either side that concerns every segment: one comparison, because one owner holds both.

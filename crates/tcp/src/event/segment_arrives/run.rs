@@ -40,7 +40,7 @@ impl TcpEvent for RunArrives<'_> {
         let Some(pcb) = pcb.all().filter(|_| out.config.fast_lane) else { return 0 };
         let mut taken = 0;
         for arrival in self.0 {
-            if !predicted::receive(arrival, pcb, out, now) {
+            if !predicted::receive(arrival, taken > 0, pcb, out, now) {
                 break;
             }
             taken += 1;
