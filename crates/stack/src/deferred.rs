@@ -163,7 +163,7 @@ impl<P: Platform> DeferredEffects<P> {
 
     /// Sets the bits of a socket, and records its number if it is in the poll set of most edges of a batch. False: it
     /// has another waiter.
-    #[inline]
+    #[inline(always)]
     fn noted(&mut self, socket: &ReadyState<P>, bits: Readiness, writers: Writers) -> bool {
         let (set, number) = match socket.rise(bits, writers) {
             ReadinessWaiter::None => {
