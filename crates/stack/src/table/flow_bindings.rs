@@ -32,9 +32,12 @@ struct Binding {
     references: u32,
 }
 
+/// The bindings of some hashes, under their lock.
+type Bucket<P> = CachePadded<Lock<HashTable<Binding>, P>>;
+
 /// See the module documentation. Any thread.
 pub struct FlowBindings<P: Platform> {
-    buckets: Box<[CachePadded<Lock<HashTable<Binding>, P>>]>,
+    buckets: Box<[Bucket<P>]>,
     /// Odd; peers do not know it, and so cannot choose flows for one bucket.
     key: u64,
 }
