@@ -38,7 +38,9 @@ impl Effort {
 }
 
 /// Length of a trial of a bridge on the host, in milliseconds. A longer one is interrupted more often, and loses frames.
-pub const TRIAL_MS: u64 = 20;
+const TRIAL_MS: u64 = 20;
+/// The same in a quick run, in which a search takes a second.
+const QUICK_TRIAL_MS: u64 = 10;
 /// Length of a run of packets on the host in a quick run, in milliseconds, without its warm-up. It has hundreds of thousands of
 /// packets, and a paper has many subjects.
 const PACKETS_MS: u64 = 100;
@@ -238,10 +240,11 @@ fn all_loads(paper: &Paper, effort: Effort, host: &Machine) -> Result<BTreeMap<L
         })
     };
     let sliced = |point: Point| {
-        let slice_ms = match (point.frame_bytes(), point.has_packets() && !effort.full) {
-            (Some(_), _) => TRIAL_MS,
-            (None, true) => PACKETS_MS,
-            (None, false) => point.slice_ms,
+        let slice_ms = match point.frame_bytes() {
+            Some(_) if effort.full => TRIAL_MS,
+            Some(_) => QUICK_TRIAL_MS,
+            None if point.has_packets() && !effort.full => PACKETS_MS,
+            None => point.slice_ms,
         };
         Point { slice_ms, ..point }
     };
@@ -409,7 +412,7 @@ mod tests {
             let loads = Plan::new(&selected, &[Place::Host], Effort::QUICK, &host).unwrap().host;
             assert_eq!((loads.len(), loads[0].name.to_string()), (11, "frames of 74 bytes".to_owned()));
             let all = loads.iter().flat_map(|load| &load.points);
-            assert!(all.clone().all(|point| point.connections == 0 && point.slice_ms == TRIAL_MS));
+            assert!(all.clone().all(|point| point.connections == 0 && point.slice_ms == QUICK_TRIAL_MS));
             [&loads[0], &loads[10]].map(|load| load.points.iter().map(|point| point.cpus).collect::<Vec<_>>())
         };
         assert_eq!(subjects(1), [vec![1, 1, 1], vec![1, 1]]);

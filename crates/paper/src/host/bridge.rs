@@ -11,15 +11,13 @@ use lab::rfc2544::method::{Limits, Throughput};
 use serde_json::json;
 use vsmp::workload::bridges::BridgeLoad;
 
-use crate::plan::TRIAL_MS;
 use crate::point::{Point, Sample};
-
-/// The precision of the search.
-const LIMITS: Limits = Limits { trial_s: TRIAL_MS as f64 * 1e-3, ..Limits::USUAL };
 
 /// A bridge with its worker threads, which sleep between its turns.
 pub(super) struct BridgeOfHost {
     load: BridgeLoad,
+    /// The precision of the search, and the length of a trial.
+    limits: Limits,
     bench: BridgeBench,
 }
 
@@ -29,12 +27,13 @@ impl BridgeOfHost {
         let (between, workers) = (Between::Bridge(load.exclusion), point.cpus as usize);
         let (ring, stations, buffers) = (RING, STATIONS, Buffers::Copied);
         let config = BenchConfig { between, workers, work: load.work, ring, stations, buffers };
-        Ok(BridgeOfHost { load, bench: BridgeBench::start(config).map_err(|error| error.to_string())? })
+        let limits = Limits { trial_s: point.measured_ms() as f64 * 1e-3, ..Limits::USUAL };
+        Ok(BridgeOfHost { load, limits, bench: BridgeBench::start(config).map_err(|error| error.to_string())? })
     }
 
     /// Searches its throughput.
     pub(super) fn measure(&mut self) -> io::Result<Throughput> {
-        LIMITS.throughput(&mut self.bench, self.load.bytes)
+        self.limits.throughput(&mut self.bench, self.load.bytes)
     }
 
     /// What the tables of Nakahara et al. show: both directions together, in bits of whole frames.
@@ -49,7 +48,7 @@ impl BridgeOfHost {
         }
         let parameters = json!({
             "workload": "rfc2544", "bytes": self.load.bytes, "line": "as fast as memory",
-            "resolution_percent": LIMITS.resolution * 100.0, "attempts": LIMITS.attempts,
+            "resolution_percent": self.limits.resolution * 100.0, "attempts": self.limits.attempts,
             "repeated_trials": found.repeated, "ring_frames": RING, "stations_behind_each_port": STATIONS,
             "buffers": "copied", "directions": "both",
         });
