@@ -23,7 +23,7 @@ pub fn fddi(frame: PktBuf, interface: &InterfaceView, counters: &Counters) -> In
     fddi_to(frame, headers, (interface, &mut LastAccepted::default()), counters, Input::Tcp, |input| input)
 }
 
-/// As [`fddi`], with the frame's `headers` and the addresses that were accepted last, but goes on with one of two continuations:
+/// As [`fddi()`], with the frame's `headers` and the addresses that were accepted last, but goes on with one of two continuations:
 /// `segment` for a plain segment, `other` for all the rest.
 #[inline(always)]
 pub fn fddi_to<R>(

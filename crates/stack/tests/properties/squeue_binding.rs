@@ -59,8 +59,8 @@ impl TwoQueues {
         self.scene.state().sent.clear();
         self.take_on(&Segment::syn(port, PORT).frame_over(self.ends), queue);
         let sent = self.settle();
-        let headers = sent.iter().filter_map(|frame| tcp_of(frame)).map(|(header, _)| header);
-        let answer = headers.filter(|header| header.dst_port == port).next_back().expect("a SYN-ACK");
+        let mut headers = sent.iter().filter_map(|frame| tcp_of(frame)).map(|(header, _)| header);
+        let answer = headers.rfind(|header| header.dst_port == port).expect("a SYN-ACK");
         (self.scene.state().senders(port).into_iter().map(str::to_owned).collect(), answer)
     }
 }
