@@ -115,12 +115,12 @@ impl<P: Platform> Shared<P> {
     /// A new shared part with empty tables. The last interface is the loopback interface. `addresses`: how each obtains
     /// its addresses.
     pub(crate) fn new(
-        settings: Settings<P>,
+        settings: Box<Settings<P>>,
         (interfaces, ports): (Vec<StackInterface<P>>, Ports<P>),
         routes: RouteTable,
         addresses: Vec<(Addressing, Box<Autoconf>)>,
     ) -> Arc<Self> {
-        let Settings { clock, secrets, tcp, rss, workers, drivers, alarms, resets_per_second, contain, .. } = settings;
+        let Settings { clock, secrets, tcp, rss, workers, drivers, alarms, resets_per_second, contain, .. } = *settings;
         let (lock_kind, counting) = (settings.lock_kind, settings.counting);
         let limits = EgressLimits { workers, resets_per_second, seed: secrets.table_hash(&UNSPECIFIED) };
         let checks = Arc::new(BatchChecks::default());

@@ -142,8 +142,8 @@ struct Core<P: Platform> {
     shared: Arc<Shared<P>>,
     running: Arc<ArchitectureSlot<P>>,
     thread_config: ThreadConfig,
-    ports: PortNumbers<P>,
-    recent: RecentDestination<P>,
+    ports: Box<PortNumbers<P>>,
+    recent: Box<RecentDestination<P>>,
     /// Datagram sockets made so far.
     datagrams: P::AtomicU32,
     rss: wire::rss::Toeplitz,

@@ -21,15 +21,17 @@ mod rounds;
 
 use std::sync::Arc;
 
-use sync::{Platform, Writers};
+use sync::{Atomic, Platform, ThreadOwned, Writers};
 
 use self::owner::OwnerThread;
+use self::rounds::OwnerState;
 use super::RunningArchitecture;
 use super::cells::{Cells, Exclusion};
 use super::declaration::{Declaration, NamedFault, Properties, TableRow, Variant};
 use super::lwkt;
 use super::mailbox::Mailbox;
 use super::select::ThreadConfig;
+use crate::handoff::OwnerWait;
 use crate::place::{Cell, Contents};
 use crate::shared::Shared;
 use crate::socket::HandlersRun;
@@ -164,11 +166,17 @@ pub(super) fn cells<P: Platform>(
     contents: Box<Contents<P>>,
 ) -> Cells<P, impl Exclusion<P> + use<P>> {
     let slab = contents.slab.clone();
-    Cells::new(shared, cpus, own_threads, contents, |_| {
-        let mailbox = match queue {
+    // A constructor with the cell, some kilobytes, as an argument would copy it once more on the stack of a thread that may have
+    // 32 KiB.
+    Cells::new(shared, cpus, own_threads, contents, |_| OwnerThread {
+        owned: ThreadOwned::new(OwnerState::new(Cell::new(shared, &slab, Writers::Many))),
+        mailbox: match queue {
             QueueKind::Mutex => Mailbox::list(shared.lock_kind_between_threads()),
             QueueKind::Ring | QueueKind::Core => Mailbox::ring(),
-        };
-        OwnerThread::new(Cell::new(shared, &slab, Writers::Many), mailbox, async_wildcard)
+        },
+        wait: OwnerWait::default(),
+        deadline: P::AtomicU64::new(u64::MAX),
+        stop: P::AtomicBool::new(false),
+        async_wildcard,
     })
 }

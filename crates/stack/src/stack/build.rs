@@ -151,41 +151,14 @@ impl<P: Platform> Stack<P> {
         let alarms = Arc::new(Alarms::new(sources.len()));
         let receivers = add_loopback(&mut ports, sources.len(), between_threads::<P>(config.lock_kind), key, &alarms);
         let ports = Ports::new(ports);
-        let (mut routes, mut built, mut machines) = (RouteTable::new(), Vec::new(), Vec::new());
-        for (index, interface) in interfaces.into_iter().enumerate() {
-            let seed = secrets.timing_seed(index);
-            let (interface, addresses) = build_interface::<P>(interface, &ports, (index, seed), &mut routes)?;
-            machines.push(addresses);
-            built.push(interface);
-        }
-        let view = loopback::view(built.len());
-        let autoconf = Box::new(Autoconf::fixed(view.clone(), secrets.timing_seed(built.len())));
-        machines.push((Addressing::default(), autoconf));
-        built.push(StackInterface::new(view, vec![ports.iter().len() - 1]));
         config.tcp.memory = config.tcp.memory.or_else(|| P::memory().map(MemoryLimits::of_machine));
-        let workers = config.cpus.max(1);
-        let (clock, lock_kind, tcp, layout) = (config.clock, config.lock_kind, config.tcp, config.drivers);
-        let (resets_per_second, contain) = (config.resets_per_second, config.contain);
         let (receive_batch, runs) = (config.receive_batch, config.runs);
-        let settings = Settings {
-            clock,
-            secrets,
-            lock_kind,
-            counting: config.counting,
-            tcp,
-            rss: rss.clone(),
-            workers,
-            drivers: layout,
-            alarms,
-            resets_per_second,
-            contain,
-        };
-        let shared = Shared::new(settings, (built, ports), routes, machines);
+        let shared = share(&config, (secrets, rss.clone(), alarms), ports, interfaces)?;
         let thread_config = ThreadConfig { cpus: config.cpus.max(1), own_threads: config.own_threads };
         let active = select::build(config.arch, &shared, thread_config, boxed(Contents::empty));
         let running = Arc::new(ArchitectureSlot::new(Running { active, arch: config.arch, version: 0 }));
-        let (ports, datagrams) = (ports::PortNumbers::default(), P::AtomicU32::new(0));
-        let recent = RecentDestination::default();
+        let (ports, recent) = (boxed(ports::PortNumbers::default), boxed(RecentDestination::default));
+        let datagrams = P::AtomicU32::new(0);
         let core = Core { shared, running, thread_config, ports, recent, datagrams, rss, homing: config.homing };
         let stack = Stack { core: Arc::new(core) };
         let (shared, mut deferred) = (&stack.core.shared, DeferredEffects::default());
@@ -207,6 +180,42 @@ impl<P: Platform> Stack<P> {
             .collect();
         Ok((stack, drivers))
     }
+}
+
+/// What all threads of a stack share, with its interfaces over these ports. Not inlined: the values that it puts together are
+/// large, and the architecture is built on the same stack of a thread afterwards (`heddle/tests/small_stack.rs`).
+#[inline(never)]
+fn share<P: Platform>(
+    config: &StackConfig<P>,
+    (secrets, rss, alarms): (Secrets, wire::rss::Toeplitz, Arc<Alarms<P>>),
+    ports: Ports<P>,
+    interfaces: Vec<InterfaceOverPorts>,
+) -> Result<Arc<Shared<P>>, StackError> {
+    let (mut routes, mut built, mut machines) = (RouteTable::new(), Vec::new(), Vec::new());
+    for (index, interface) in interfaces.into_iter().enumerate() {
+        let seed = secrets.timing_seed(index);
+        let (interface, addresses) = build_interface::<P>(interface, &ports, (index, seed), &mut routes)?;
+        machines.push(addresses);
+        built.push(interface);
+    }
+    let view = loopback::view(built.len());
+    let autoconf = Box::new(Autoconf::fixed(view.clone(), secrets.timing_seed(built.len())));
+    machines.push((Addressing::default(), autoconf));
+    built.push(StackInterface::new(view, vec![ports.iter().len() - 1]));
+    let settings = boxed(|| Settings {
+        clock: config.clock.clone(),
+        secrets,
+        lock_kind: config.lock_kind,
+        counting: config.counting,
+        tcp: config.tcp.clone(),
+        rss,
+        workers: config.cpus.max(1),
+        drivers: config.drivers,
+        alarms,
+        resets_per_second: config.resets_per_second,
+        contain: config.contain,
+    });
+    Ok(Shared::new(settings, (built, ports), routes, machines))
 }
 
 /// Opens all devices and divides their queues among drivers; without any device there is a driver for timers and

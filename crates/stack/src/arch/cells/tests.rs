@@ -53,7 +53,7 @@ pub fn shared<P: Platform>(threads: usize) -> Arc<Shared<P>> {
         resets_per_second: 1,
         contain: true,
     };
-    Shared::new(settings, (vec![], Ports::new(vec![])), ip::RouteTable::new(), vec![])
+    Shared::new(Box::new(settings), (vec![], Ports::new(vec![])), ip::RouteTable::new(), vec![])
 }
 
 /// The context of a cell that a test makes alone.

@@ -31,21 +31,6 @@ pub(super) struct OwnerThread<P: Platform> {
     pub(super) async_wildcard: bool,
 }
 
-impl<P: Platform> OwnerThread<P> {
-    /// Of `cell`, which no thread owns. Inline, so that `cell`, some kilobytes, is not copied once more on the stack.
-    #[inline(always)]
-    pub(super) fn new(cell: Cell<P>, mailbox: Mailbox<P>, async_wildcard: bool) -> Self {
-        OwnerThread {
-            owned: ThreadOwned::new(OwnerState::new(cell)),
-            mailbox,
-            wait: OwnerWait::default(),
-            deadline: P::AtomicU64::new(u64::MAX),
-            stop: P::AtomicBool::new(false),
-            async_wildcard,
-        }
-    }
-}
-
 impl<P: Platform> Exclusion<P> for OwnerThread<P> {
     const THREAD: &'static str = "heddle-pt";
     const RUNS_TIMERS: bool = true;

@@ -203,12 +203,13 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::AtomicUsize;
 
-    use sync::{LockKind, Real, Writers};
+    use sync::{LockKind, Real, ThreadOwned, Writers};
 
     use super::*;
     use crate::arch::cells::tests::{hub, job_of};
     use crate::arch::mailbox::Mailbox;
     use crate::flow::Flow;
+    use crate::handoff::OwnerWait;
     use crate::place::Contents;
     use crate::socket::readiness::Watch;
     use crate::socket::{Readiness, TcpSocket};
@@ -237,7 +238,14 @@ mod tests {
     /// A cell that the calling thread owns.
     fn owned(hub: &Hub<Real>) -> Arc<OwnerThread<Real>> {
         let cell = Cell::new(&hub.shared, &Contents::empty().slab, Writers::Many);
-        let thread = Arc::new(OwnerThread::new(cell, Mailbox::list(LockKind::Blocking), false));
+        let thread = Arc::new(OwnerThread {
+            owned: ThreadOwned::new(OwnerState::new(cell)),
+            mailbox: Mailbox::list(LockKind::Blocking),
+            wait: OwnerWait::default(),
+            deadline: <Real as Platform>::AtomicU64::new(u64::MAX),
+            stop: <Real as Platform>::AtomicBool::new(false),
+            async_wildcard: false,
+        });
         assert!(thread.own(hub));
         thread
     }
