@@ -87,7 +87,8 @@ fn handoffs(flows: Flows, connections: usize) -> f64 {
 fn at_home_a_connection_lives_and_ends_on_the_core_that_receives_it() {
     for connections in [6, 64] {
         let [home, spread] = [Flows::Home, Flows::Spread].map(|flows| handoffs(flows, connections));
-        assert!(home < 0.2 && spread > 1.0, "{connections} connections: {home} at home, {spread} spread");
+        // Spread, about one of the six segments of a connection is handed over.
+        assert!(home < 0.2 && spread > 0.9, "{connections} connections: {home} at home, {spread} spread");
     }
 }
 
