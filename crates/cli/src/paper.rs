@@ -209,7 +209,7 @@ fn announce(plan: &Plan, store: &Store) {
     let missing = plan.missing(store);
     let there = plan.simulated.len() - missing.simulated.len();
     let left = duration(missing.estimate(store, cores()));
-    if !missing.is_empty() {
+    if !plan.is_empty() {
         println!(
             "To be measured: {} simulated points ({there} more are there), {} loads of this host with {} rounds; about {left}.",
             missing.simulated.len(),
