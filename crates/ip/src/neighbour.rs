@@ -102,7 +102,7 @@ pub enum Resolution {
 /// The operations on the neighbours of one interface that a packet to be sent needs, however the table is shared. Each is
 /// exclusive by itself.
 ///
-/// Implemented by [`NeighbourTable`], whose user has it by `&mut`, and in the crate `stack` by the table that threads
+/// Implemented by [`NeighbourTable`], for a user that has it by `&mut`, and in the crate `stack` by the table that threads
 /// share, which also records when it next has work and the memory of waiting packets.
 pub trait NeighbourAccess {
     /// As [`NeighbourTable::reach`].

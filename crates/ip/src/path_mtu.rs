@@ -73,7 +73,8 @@ fn plateau_below(quoted: usize, current: usize) -> u32 {
 /// The operations on the table of reported path MTUs that the Internet layer needs, however the table is shared. Each is
 /// exclusive by itself.
 ///
-/// Implemented by [`PathMtuTable`], whose user has it by `&mut`, and in the crate `stack` by the table that threads share.
+/// Implemented by [`PathMtuTable`], for a user that has it by `&mut`, and in the crate `stack` by the table that threads
+/// share.
 pub trait PathMtuAccess {
     /// As [`PathMtuTable::reported`].
     fn reported(&self, destination: IpAddr, now: Time) -> Option<Estimate>;

@@ -64,7 +64,7 @@ pub enum Reassembled {
 
 /// The operations of reassembly that the Internet layer needs, however the table is shared. Each is exclusive by itself.
 ///
-/// Implemented by [`ReassemblyTable`], whose user has it by `&mut`, and in the crate `stack` by the table that threads
+/// Implemented by [`ReassemblyTable`], for a user that has it by `&mut`, and in the crate `stack` by the table that threads
 /// share, which also records when it next has work and the memory that it takes.
 pub trait ReassemblyAccess {
     /// As [`ReassemblyTable::insert`].

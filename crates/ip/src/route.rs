@@ -40,7 +40,8 @@ pub struct NextHop {
 /// The look-ups in the routing table that the Internet layer needs, however the table is shared. Each is exclusive by
 /// itself: the table may change between two.
 ///
-/// Implemented by [`RouteTable`], whose user has it by reference, and in the crate `stack` by the table that threads share.
+/// Implemented by [`RouteTable`], for a user that has it by reference, and in the crate `stack` by the table that threads
+/// share.
 pub trait RouteAccess {
     /// As [`RouteTable::lookup`].
     fn route(&self, destination: IpAddr) -> Option<NextHop>;

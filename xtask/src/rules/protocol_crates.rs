@@ -6,7 +6,7 @@
 /// The crates.
 pub(super) const CRATES: &[&str] = &["wire", "xdr", "ip", "tcp", "udp", "bridge"];
 
-/// Files and directories of `stack` whose rules are written over access traits.
+/// Files and directories of `stack` with rules that are written over access traits.
 pub(super) const OVER_ACCESS: &[&str] =
     &["crates/stack/src/connections", "crates/stack/src/routes.rs", "crates/stack/src/internet.rs"];
 

@@ -14,7 +14,7 @@ pub(crate) struct SharedFragments<P: Platform> {
     table: ClaimLock<ReassemblyTable, P>,
 }
 
-/// The table for the length of an event, whose effects it records: when there is work next, and the memory in use.
+/// The table for the length of an event. It records the event's effects: when there is work next, and the memory in use.
 pub(crate) struct FragmentsInEvent<'a, P: Platform> {
     table: &'a ClaimLock<ReassemblyTable, P>,
     deadline: &'a InternetDeadline<P>,

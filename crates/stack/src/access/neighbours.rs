@@ -172,7 +172,7 @@ impl<P: Platform> Neighbours<P> {
     }
 }
 
-/// The neighbours of one interface for the length of an event, whose effects it records: when there is work next, the
+/// The neighbours of one interface for the length of an event. It records the event's effects: when there is work next, the
 /// memory of waiting packets, and whether a neighbour is in doubt.
 pub(crate) struct NeighboursInEvent<'a, P: Platform> {
     all: &'a Neighbours<P>,

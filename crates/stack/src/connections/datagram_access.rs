@@ -18,8 +18,8 @@ use crate::udp_table::HeldSocket;
 
 /// Access to the PCBs of the datagram sockets that have their home in one place, and to the stack around them.
 ///
-/// Implemented by [`Cell`](crate::place::Cell), whose user has all of it by `&mut`, and by references to
-/// [`Locked`](crate::place::Locked), whose table of sockets has a lock, as has each PCB. Cells share no socket: each has the
+/// Implemented by [`Cell`](crate::place::Cell), for a user that has all of it by `&mut`, and by references to
+/// [`Locked`](crate::place::Locked), in which the table of sockets has a lock, as has each PCB. Cells share no socket: each has the
 /// sockets of other ports. Called by a thread that the architecture admits.
 pub trait DatagramAccess {
     /// The platform of the stack.

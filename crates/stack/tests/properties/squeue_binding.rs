@@ -30,7 +30,7 @@ fn worker(shard: usize) -> String {
 }
 
 impl TwoQueues {
-    /// The first port of a peer from `from` on whose flow hashes to this CPU.
+    /// The first port of a peer from `from` on with a flow that hashes to this CPU.
     fn port_of(&self, cpu: usize, from: u16) -> u16 {
         let hash = |port: u16| self.stack.flow((self.ends.dst, PORT).into(), (self.ends.src, port).into());
         (from..).find(|port| hash(*port).index(CPUS) == cpu).expect("a port")

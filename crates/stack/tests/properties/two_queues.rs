@@ -61,7 +61,7 @@ impl TwoQueues {
         TwoQueues::on(arch, ends, Box::new(near), far.take_queues())
     }
 
-    /// The same on a device whose hash of a flow does not choose its queue: see [`TwoQueues::put_on`].
+    /// The same on a device that chooses the queue by something else than the hash of a flow: see [`TwoQueues::put_on`].
     pub fn steered(arch: &str, ends: Ends) -> TwoQueues {
         let links = [(); QUEUES].map(|()| mem::pair::<Observed>(mem::MemConfig::default()));
         let capabilities = Capabilities { queue_pairs: QUEUES, ..links[0].0.capabilities().clone() };

@@ -1,6 +1,6 @@
 //! A serialisation queue: a cell, the flag that is its ownership, the queue of those that found the flag taken, and the worker.
 //!
-//! How a thread enters is [`Mode`]'s; who drains, and who tells users, is in `draining.rs`. The flag changes hands under the lock of the
+//! How a thread enters is [`Mode`]'s; which thread drains, and which tells users, is in `draining.rs`. The flag changes hands under the lock of the
 //! queue, and that lock is not held while an event runs.
 //!
 //! What may never happen: the queue is not empty, no thread runs it, and no wake-up of the worker is pending. Every path that gives up
