@@ -1,7 +1,7 @@
 //! The machine of a measurement, and its other load.
 //!
 //! [`Probe::start`] is called before the first slice and [`Probe::finish`] after the last: together they give the load
-//! before the run and the share of time stolen by the hypervisor. Every field is read from the kernel; one that cannot
+//! before the run, the share of time that other programs used, and that stolen by the hypervisor. Every field is read from the kernel; one that cannot
 //! be read is `None` or "unknown", never guessed. [`Machine::remarks`] lists in plain sentences the reasons to doubt
 //! the figures.
 
@@ -34,6 +34,11 @@ pub struct Machine {
     /// or if it was not measured.
     #[serde(default)]
     pub round_trip_ns: Option<Spread>,
+    /// Percentage of the time of all processors that other programs used during the run, 0 to 100. Interrupts are left out: the
+    /// kernel's loopback works in them for this process. A sample of a fraction of a second is off by some percent, because
+    /// the kernel counts in ticks.
+    #[serde(default)]
+    pub other_programs_percent: Option<f64>,
     /// Percentage of processor time stolen by the hypervisor during the run, 0 to 100.
     pub steal_percent: Option<f64>,
     /// Clock source of the kernel, such as "tsc".
@@ -79,6 +84,9 @@ impl Spread {
     }
 }
 
+/// Percentage of the time of all processors beyond which a machine is busy with the work of other programs.
+pub const BUSY_PERCENT: f64 = 5.0;
+
 impl Machine {
     /// Reasons to doubt the figures of this run, one sentence each; empty on a quiet, well-configured machine.
     pub fn remarks(&self) -> Vec<String> {
@@ -86,12 +94,11 @@ impl Machine {
         if self.profile != "release" {
             remarks.push(format!("This is a {} build: build with --release before reading any figure.", self.profile));
         }
-        if let Some([load, ..]) = self.load_before
-            && load > 0.25 * self.cores as f64
+        if let Some(others) = self.other_programs_percent
+            && others > BUSY_PERCENT
         {
             remarks.push(format!(
-                "The machine was busy before the run began (load {load:.2} on {} cores): stop other work and repeat.",
-                self.cores
+                "Other programs used {others:.1} % of the processor time during the run: stop other work and repeat."
             ));
         }
         if let Some(steal) = self.steal_percent
@@ -124,17 +131,20 @@ impl Machine {
 pub struct Probe {
     load: Option<[f64; 3]>,
     ticks: Option<Ticks>,
+    own: Option<u64>,
 }
 
 impl Probe {
-    /// Reads load and stolen time before the run.
+    /// Reads load, used and stolen time before the run.
     pub fn start() -> Probe {
-        Probe { load: load(), ticks: ticks() }
+        Probe { load: load(), ticks: ticks(), own: own_ticks() }
     }
 
     /// Reads them again and fills in the record.
     pub fn finish(self) -> Machine {
-        let steal = self.ticks.zip(ticks()).and_then(|(before, after)| steal_percent(before, after));
+        let ticks = self.ticks.zip(ticks());
+        let own = self.own.zip(own_ticks()).map(|(before, after)| after.saturating_sub(before));
+        let others = ticks.zip(own).and_then(|((before, after), own)| other_percent(before, after, own));
         Machine {
             cpu_model: cpu_model(),
             cores: cores(),
@@ -143,7 +153,8 @@ impl Probe {
             load_before: self.load,
             load_after: load(),
             round_trip_ns: None,
-            steal_percent: steal,
+            other_programs_percent: others,
+            steal_percent: ticks.and_then(|(before, after)| steal_percent(before, after)),
             clock_source: line("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
             memory_bytes: fs::read_to_string("/proc/meminfo").ok().and_then(|text| memory_in(&text)),
             mitigations: mitigations(),
@@ -164,6 +175,8 @@ pub fn cores() -> usize {
 /// Processor time since boot, in clock ticks, summed over all processors.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Ticks {
+    /// Of programs, and of the kernel on their behalf.
+    used: u64,
     steal: u64,
     total: u64,
 }
@@ -177,12 +190,31 @@ fn ticks() -> Option<Ticks> {
 fn ticks_in(stat: &str) -> Option<Ticks> {
     let fields: Vec<u64> =
         stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().map_while(|f| f.parse().ok()).collect();
-    Some(Ticks { steal: *fields.get(7)?, total: fields[..8].iter().sum() })
+    Some(Ticks { used: fields[..3].iter().sum(), steal: *fields.get(7)?, total: fields.get(..8)?.iter().sum() })
 }
 
 fn steal_percent(before: Ticks, after: Ticks) -> Option<f64> {
     let total = after.total.checked_sub(before.total).filter(|total| *total > 0)?;
     Some(100.0 * after.steal.saturating_sub(before.steal) as f64 / total as f64)
+}
+
+/// Processor time of this process and of its ended children, in clock ticks.
+fn own_ticks() -> Option<u64> {
+    own_ticks_in(&fs::read_to_string("/proc/self/stat").ok()?)
+}
+
+/// The fields utime, stime, cutime and cstime of `/proc/self/stat`: 14 to 17, of which 2 is the program's name in parentheses.
+fn own_ticks_in(stat: &str) -> Option<u64> {
+    let (_, behind_the_name) = stat.rsplit_once(')')?;
+    let times = behind_the_name.split_whitespace().skip(11).take(4).map_while(|field| field.parse::<u64>().ok());
+    let times: Vec<u64> = times.collect();
+    (times.len() == 4).then(|| times.iter().sum())
+}
+
+/// What programs have used without `own`, as a share of all time.
+fn other_percent(before: Ticks, after: Ticks, own: u64) -> Option<f64> {
+    let total = after.total.checked_sub(before.total).filter(|total| *total > 0)?;
+    Some(100.0 * after.used.saturating_sub(before.used).saturating_sub(own) as f64 / total as f64)
 }
 
 fn load() -> Option<[f64; 3]> {
@@ -250,7 +282,8 @@ mod tests {
     use super::*;
 
     fn quiet() -> Machine {
-        Machine { load_before: Some([0.0; 3]), profile: "release".into(), governor: None, ..Probe::start().finish() }
+        let others = Some(0.5);
+        Machine { other_programs_percent: others, profile: "release".into(), governor: None, ..Probe::start().finish() }
     }
 
     #[test]
@@ -266,7 +299,7 @@ mod tests {
     fn steal_is_a_share_of_all_time() {
         let before = ticks_in("cpu  10 0 10 70 0 0 0 10 5 5\ncpu0 1\n").unwrap();
         let after = ticks_in("cpu  60 0 10 110 0 0 0 20 9 9\n").unwrap();
-        assert_eq!(before, Ticks { steal: 10, total: 100 });
+        assert_eq!(before, Ticks { used: 20, steal: 10, total: 100 });
         assert_eq!(steal_percent(before, after), Some(10.0));
         assert_eq!(steal_percent(before, before), None);
         assert_eq!(ticks_in("intr 5"), None);
@@ -274,11 +307,35 @@ mod tests {
     }
 
     #[test]
+    fn other_programs_have_used_what_this_one_has_not() {
+        let fields = "S 1 2 3 4 5 6 7 8 9 10 30 5 4 1 20 0";
+        assert_eq!(own_ticks_in(&format!("77 (a program) with) {fields}")), Some(40));
+        assert_eq!(own_ticks_in("77 (cut off) S 1 2 3 4 5 6 7 8 9 10 30 5"), None);
+        let before = ticks_in("cpu  10 0 10 70 0 0 0 10 5 5\n").unwrap();
+        let after = ticks_in("cpu  60 5 15 110 0 30 30 50 9 9\n").unwrap();
+        // 60 of 200 ticks, without those of interrupts.
+        assert_eq!(other_percent(before, after, 40), Some(10.0));
+        assert_eq!(other_percent(before, after, 70), Some(0.0), "ticks are coarse");
+        assert_eq!(other_percent(before, before, 0), None);
+    }
+
+    #[test]
+    fn this_process_is_no_other_program() {
+        let before = own_ticks().unwrap();
+        let mut turns = 0_u64;
+        while own_ticks().unwrap() < before + 3 {
+            turns += std::hint::black_box(1);
+        }
+        assert!(turns > 0);
+        assert!(ticks().unwrap().used >= 3);
+    }
+
+    #[test]
     fn each_doubt_is_one_sentence() {
         let clean = Machine { steal_percent: Some(0.1), cores: 2, ..quiet() };
         assert_eq!(clean.remarks(), Vec::<String>::new());
         let noisy = Machine {
-            load_before: Some([3.0, 1.0, 1.0]),
+            other_programs_percent: Some(31.0),
             steal_percent: Some(12.0),
             round_trip_ns: Spread::of(&[400.0, 80.0, 390.0, 400.0]),
             governor: Some("powersave".into()),
@@ -287,7 +344,7 @@ mod tests {
         };
         let remarks = noisy.remarks();
         assert_eq!(remarks.len(), 5);
-        for word in ["debug build", "load 3.00", "12.0 %", "80 to 400 ns (median 400)", "powersave"] {
+        for word in ["debug build", "used 31.0 %", "12.0 %", "80 to 400 ns (median 400)", "powersave"] {
             assert!(remarks.iter().any(|remark| remark.contains(word)), "nothing says {word}");
         }
     }

@@ -223,6 +223,7 @@ fn machine(simulation: &Simulation) -> Machine {
         governor: None,
         load_before: None,
         load_after: None,
+        other_programs_percent: None,
         steal_percent: None,
         clock_source: Some("virtual".into()),
         memory_bytes: None,

@@ -149,6 +149,11 @@ impl Metric {
         self.needs_on_host().is_some()
     }
 
+    /// Whether a host finds it by a second run in which locks are timed.
+    pub fn is_of_timed_locks(self) -> bool {
+        matches!(self, Metric::LockTime | Metric::Waiting)
+    }
+
     /// The host that can measure it, in words; `None` if any can.
     pub fn needs_on_host(self) -> Option<&'static str> {
         match self {

@@ -68,6 +68,15 @@ impl Payload {
     }
 }
 
+/// What is measured a second time, where a figure shows it.
+#[derive(Default)]
+struct Again<'a> {
+    /// With timed locks.
+    timed: bool,
+    /// With samples of the CPUs.
+    sampled: Option<&'a mut HostSamplers>,
+}
+
 /// A subject that is open for the time of a load.
 enum OpenSubject {
     Senders(Box<Bench>, Payload),
@@ -99,23 +108,23 @@ impl OpenSubject {
         }
     }
 
-    /// Measures a point of it, and once more with samples of the CPUs where a figure shows these.
-    fn sample(&mut self, point: Point, samplers: Option<&mut HostSamplers>) -> io::Result<Sample> {
+    /// Measures a point of it, and once more as `again` says.
+    fn sample(&mut self, point: Point, again: Again<'_>) -> io::Result<Sample> {
         let (probe, began) = (Probe::start(), Instant::now());
         let now = |point| Sample::now(point, began.elapsed().as_secs_f64(), probe.finish());
         match self {
             OpenSubject::Senders(bench, payload) => {
                 let slice = bench.run_slice(Duration::from_millis(point.measured_ms()))?;
-                let timed = if point.has_messages() { Some(messages::timed_pass(bench, &point)?) } else { None };
+                let timed = if again.timed { Some(messages::timed_pass(bench, &point)?) } else { None };
                 let length = Duration::from_millis(point.measured_ms());
-                let sampled = samplers.map(|samplers| samplers.pass(&mut **bench, length)).transpose()?;
+                let sampled = again.sampled.map(|samplers| samplers.pass(&mut **bench, length)).transpose()?;
                 let mut sample = now(point);
                 fill(&mut sample, &slice, *payload);
                 if let Some(sampled) = sampled {
                     cpu_samples::fill(&mut sample, &sampled);
                 }
-                if let Some(timed) = timed {
-                    messages::fill(&mut sample, &slice, &timed);
+                if sample.point.has_messages() {
+                    messages::fill(&mut sample, &slice, timed.as_ref());
                 }
                 Ok(sample)
             }
@@ -133,7 +142,7 @@ impl OpenSubject {
                 Ok(sample)
             }
             OpenSubject::Packets(packets) => {
-                let found = packets.measure().map_err(io::Error::other)?;
+                let found = packets.measure(again.timed).map_err(io::Error::other)?;
                 let mut sample = now(point);
                 packets.fill(&mut sample, &found).map_err(io::Error::other)?;
                 Ok(sample)
@@ -201,8 +210,8 @@ fn one_load(
         tell(format!("{}, {what}", load.name), store);
         // The store is in the order of measurement; the first subject changes from round to round.
         contenders.rotate_left(usize::from(turn > 0));
-        let samplers = samplers.as_mut().filter(|_| !warm).map(|samplers| (samplers, load));
-        let round = one_round(&mut contenders, number + 1, samplers, &mut outcome);
+        let of_load = (!warm).then_some((load, samplers.as_mut()));
+        let round = one_round(&mut contenders, number + 1, of_load, &mut outcome);
         if !warm && !round.is_empty() {
             (number, done) = (number + 1, done + 1);
             outcome.measured += round.len();
@@ -212,18 +221,20 @@ fn one_load(
     Ok(outcome)
 }
 
-/// A sample of each. One that fails is left out from now on.
+/// A sample of each, without what is measured a second time if `of_load` is `None`. One that fails is left out from now on.
 fn one_round(
     contenders: &mut Vec<(Point, OpenSubject)>,
     number: u64,
-    mut samplers: Option<(&mut HostSamplers, &HostLoad)>,
+    mut of_load: Option<(&HostLoad, Option<&mut HostSamplers>)>,
     outcome: &mut Outcome,
 ) -> Vec<Sample> {
     let mut round = Vec::new();
     contenders.retain_mut(|(point, subject)| {
-        let samplers =
-            samplers.as_mut().filter(|(_, load)| load.is_sampled(point)).map(|(samplers, _)| &mut **samplers);
-        match subject.sample(Point { seed: number, ..point.clone() }, samplers) {
+        let again = of_load.as_mut().map(|(load, samplers)| Again {
+            timed: load.is_timed(point),
+            sampled: samplers.as_deref_mut().filter(|_| load.is_sampled(point)),
+        });
+        match subject.sample(Point { seed: number, ..point.clone() }, again.unwrap_or_default()) {
             Ok(sample) => {
                 round.push(sample);
                 true
@@ -380,7 +391,8 @@ mod tests {
         let outcome = run(&load, 1, &mut store, false);
         assert_eq!((outcome.measured, outcome.failed.len()), (load.points.len(), 0), "{outcome:?}");
         for sample in store.samples() {
-            assert!(sample.values["throughput_mbps"].is_finite() && sample.values["waiting_percent"].is_finite());
+            assert!(sample.values["throughput_mbps"].is_finite());
+            assert_eq!(sample.values.contains_key("waiting_percent"), load.is_timed(&sample.point), "{sample:?}");
             let disorder = ["out_of_order_percent", "inversions_percent"].map(|name| sample.values[name]);
             assert_eq!((sample.point.cpus, disorder), (1, [0.0; 2]), "{sample:?}");
         }

@@ -57,6 +57,8 @@ pub struct HostLoad {
     /// Architectures that are measured a second time with samples of the CPUs, where they send bulk data as in the figures that
     /// show these.
     pub sampled: BTreeSet<String>,
+    /// Subjects that are measured a second time with timed locks, for figures that show waits: architecture, workload and CPUs.
+    timed: BTreeSet<(String, String, u32)>,
 }
 
 /// A load of a paper, on any host: how much, of what the axis of its figures has.
@@ -259,6 +261,9 @@ fn all_loads(paper: &Paper, effort: Effort, host: &Machine) -> Result<BTreeMap<L
                 if sampled {
                     of_load.sampled.insert(point.arch.clone());
                 }
+                if figure.metric.is_some_and(Metric::is_of_timed_locks) {
+                    of_load.timed.insert((point.arch.clone(), point.workload.clone(), point.cpus));
+                }
                 if !of_load.points.contains(&point) {
                     of_load.points.push(point);
                 }
@@ -270,12 +275,19 @@ fn all_loads(paper: &Paper, effort: Effort, host: &Machine) -> Result<BTreeMap<L
 
 impl HostLoad {
     fn new(name: LoadName) -> HostLoad {
-        HostLoad { name, points: Vec::new(), sampled: BTreeSet::new() }
+        HostLoad { name, points: Vec::new(), sampled: BTreeSet::new(), timed: BTreeSet::new() }
     }
 
     /// Whether a point is measured a second time with samples of the CPUs.
     pub fn is_sampled(&self, point: &Point) -> bool {
         point.workload.is_empty() && self.sampled.contains(&point.arch)
+    }
+
+    /// Whether a point of any round is measured a second time with timed locks.
+    pub fn is_timed(&self, point: &Point) -> bool {
+        self.timed
+            .iter()
+            .any(|(arch, workload, cpus)| (arch, workload, *cpus) == (&point.arch, &point.workload, point.cpus))
     }
 
     /// Connections; 0 of a bridge.
@@ -310,12 +322,15 @@ impl HostLoad {
 
     /// Seconds of some rounds: slices with a warm-up, and opening.
     fn seconds(&self, rounds: u64) -> f64 {
+        let runs = |point: &Point| {
+            let again = [self.is_timed(point), self.is_sampled(point)].into_iter().filter(|again| *again).count();
+            1.0 + again as f64
+        };
         let passes = |point: &Point| match point.frame_bytes() {
             Some(_) => TRIALS,
-            None if point.has_messages() || self.is_sampled(point) => 2.0,
-            // Two runs, each with its warm-up.
-            None if point.has_packets() => 2.5,
-            None => 1.0,
+            // Each run has a warm-up.
+            None if point.has_packets() => 1.25 * runs(point),
+            None => runs(point),
         };
         let slice = |point: &Point| point.measured_ms() as f64 / 1e3 * passes(point);
         let slices: f64 = self.points.iter().map(slice).sum();
@@ -388,6 +403,20 @@ mod tests {
     }
 
     /// Sizes of packets and interfaces are words of the workload, with all processors of the paper's machine.
+    /// Figure 9 of Schmidt and Suda has the presentation layer; Yates et al. show no wait.
+    #[test]
+    fn locks_are_timed_where_a_figure_shows_waits() {
+        let timed = |paper: &str| {
+            let loads = plan(&[paper], Effort::QUICK).host;
+            let points = loads.iter().flat_map(|load| load.round(2).into_iter().map(move |point| (load, point)));
+            let timed = points.filter(|(load, point)| load.is_timed(point));
+            timed.map(|(_, point)| (point.workload, point.connections)).collect::<BTreeSet<_>>()
+        };
+        assert_eq!(timed("schmidt"), BTreeSet::from([("messages+xdr".to_owned(), 20)]));
+        assert_eq!(timed("yates"), BTreeSet::new());
+        assert_eq!(timed("nahum").iter().map(|(_, connections)| *connections).collect::<BTreeSet<_>>(), [1].into());
+    }
+
     #[test]
     fn loads_that_are_words_of_the_workload_have_the_figures_connections() {
         let points = |figure: &str| plan(&[figure], Effort { full: false, seeds: 1 }).simulated;

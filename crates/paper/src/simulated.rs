@@ -58,6 +58,7 @@ pub fn measure(point: &Point) -> Result<Sample, String> {
     }
     if let Some((carried, packets)) = &carried {
         fill_packets(&mut sample, packets, carried)?;
+        sample.values.insert("waiting_percent".to_owned(), carried.waiting_percent(packets.cpus));
         sample.parameters.insert("trace".to_owned(), json!(format!("{:016x}", carried.trace)));
     }
     Ok(sample)
@@ -112,11 +113,9 @@ pub(crate) fn fill_packets(sample: &mut Sample, packets: &Packets, carried: &Car
     if carried.wrong > 0 {
         return Err(format!("{} bytes are not what was sent there", carried.wrong));
     }
-    for (name, number) in [
-        ("out_of_order_percent", carried.out_of_order_percent()),
-        ("inversions_percent", carried.inversions_percent()),
-        ("waiting_percent", carried.waiting_percent(packets.cpus)),
-    ] {
+    for (name, number) in
+        [("out_of_order_percent", carried.out_of_order_percent()), ("inversions_percent", carried.inversions_percent())]
+    {
         sample.values.insert(name.to_owned(), number);
     }
     for (name, number) in [

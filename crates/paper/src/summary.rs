@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
+use lab::machine::BUSY_PERCENT;
+
 use crate::claim::Verdict;
 use crate::data::Paper;
 use crate::findings::{ClaimFindings, Findings, Side};
@@ -57,11 +59,11 @@ fn origin(samples: &[Sample]) -> String {
     let Some(counts) = Counts::of(on_host.clone()) else { return String::new() };
     let Some(host) = on_host.map(|sample| &sample.host).next() else { return String::new() };
     let mut text = format!("On the host ({}, {} CPUs): {counts}", host.cpu_model, host.cores);
-    if let Some((least, most)) = busy_loads(samples) {
-        let _ = write!(
-            text,
-            "; it was busy with other work (load {least:.1} to {most:.1}), so its verdicts are unreliable"
-        );
+    if let Some(percent) = other_programs(samples) {
+        let _ = write!(text, "; other programs used {percent:.1} % of its processor time");
+        if percent > BUSY_PERCENT {
+            text += ", so its verdicts are unreliable";
+        }
     }
     text + ".\n\n"
 }
@@ -99,16 +101,13 @@ impl fmt::Display for Counts<'_> {
     }
 }
 
-/// Least and greatest load of the host beside its samples, if it was busy at any of them.
-pub fn busy_loads(samples: &[Sample]) -> Option<(f64, f64)> {
+/// Percentage of the host's processor time that other programs used during its samples; `None` if none of them says.
+pub fn other_programs(samples: &[Sample]) -> Option<f64> {
     let host = samples.iter().filter(|sample| sample.point.on == Place::Host);
-    let loads: Vec<(f64, usize)> =
-        host.filter_map(|sample| Some((sample.host.load_before?[0], sample.host.cores))).collect();
-    // Our own threads are in the load average after the first samples: one for each CPU is not other work.
-    let busy = loads.iter().any(|(load, cores)| *load > 1.25 * *cores as f64);
-    let least = loads.iter().map(|(load, _)| *load).fold(f64::INFINITY, f64::min);
-    let most = loads.iter().map(|(load, _)| *load).fold(0.0, f64::max);
-    busy.then_some((least, most))
+    let shares = host.filter_map(|sample| Some((sample.seconds, sample.host.other_programs_percent?)));
+    let (seconds, sum) =
+        shares.fold((0.0, 0.0), |(time, sum), (seconds, percent)| (time + seconds, sum + seconds * percent));
+    (seconds > 0.0).then(|| sum / seconds)
 }
 
 /// "3 hold, 1 does not hold, 2 not measured".
@@ -155,7 +154,7 @@ fn open_questions(page: &mut String, findings: &Findings<'_>) {
 mod tests {
     use super::*;
     use crate::findings::tests::made;
-    use lab::machine::Probe;
+    use lab::machine::{Machine, Probe};
 
     #[test]
     fn every_claim_has_its_line() {
@@ -175,6 +174,26 @@ mod tests {
         }
         let line = page.lines().find(|line| line.starts_with("| W19 ")).unwrap();
         assert!(line.ends_with("| fig2 | holds | not measured |"), "{line}");
+    }
+
+    /// Two samples of the host: three seconds with a tenth of the time for other programs, and one without.
+    #[test]
+    fn the_share_of_other_programs_stands_beside_the_host() {
+        let papers = Paper::all();
+        let host = Machine { other_programs_percent: Some(10.0), ..Probe::start().finish() };
+        let mut samples = made(&papers[0], Place::Host);
+        samples.truncate(3);
+        let shares = [Some(10.0), Some(0.0), None];
+        for (sample, (seconds, percent)) in samples.iter_mut().zip([3.0, 1.0, 9.0].into_iter().zip(shares)) {
+            (sample.seconds, sample.host) = (seconds, Machine { other_programs_percent: percent, ..host.clone() });
+        }
+        assert_eq!(other_programs(&samples), Some(7.5));
+        assert!(
+            markdown(&papers, &samples, &host).contains("7.5 % of its processor time, so its verdicts are unreliable.")
+        );
+        assert_eq!(other_programs(&samples[2..]), None);
+        samples[0].seconds = 1.0;
+        assert!(markdown(&papers, &samples, &host).contains("other programs used 5.0 % of its processor time.\n"));
     }
 
     /// The committed page lists the current claims; its verdicts are those of the day when it was made.

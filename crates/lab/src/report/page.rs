@@ -226,6 +226,7 @@ pub fn facts(machine: &Machine, commit: &str) -> Vec<(&'static str, String)> {
         ("load before (1, 5, 15 min)", load(machine.load_before)),
         ("load after", load(machine.load_after)),
         ("cache line to another processor and back", machine.round_trip_ns.map_or_else(none, round_trip)),
+        ("used by other programs", machine.other_programs_percent.map_or_else(none, |s| format!("{s:.2} %"))),
         ("stolen by the hypervisor", machine.steal_percent.map_or_else(none, |s| format!("{s:.2} %"))),
         ("mitigations", mitigations.clone()),
         ("build", format!("{rustc}, {profile}, commit {commit}")),

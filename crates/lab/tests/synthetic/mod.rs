@@ -98,6 +98,7 @@ pub fn results() -> Results {
         load_before: Some([0.1, 0.2, 0.3]),
         load_after: Some([2.0, 1.1, 0.6]),
         round_trip_ns: Spread::of(&[81.0, 79.0, 84.0]),
+        other_programs_percent: Some(0.4),
         steal_percent: Some(2.5),
         clock_source: Some("tsc".into()),
         memory_bytes: Some(8 << 30),

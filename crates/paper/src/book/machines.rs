@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lab::machine::{COMMIT, Machine};
+use lab::machine::{BUSY_PERCENT, COMMIT, Machine};
 use lab::report::STYLE;
 use lab::units::bytes;
 use serde::Serialize;
@@ -18,7 +18,7 @@ use crate::findings::{Findings, Row};
 use crate::plan::host_name;
 use crate::point::{Place, Sample};
 use crate::store::Store;
-use crate::summary::{busy_loads, counted};
+use crate::summary::{counted, other_programs};
 
 /// The hosts that the samples of a store are from, in the order of their names. The last sample describes its machine.
 pub(super) fn hosts(store: &Store) -> Vec<Machine> {
@@ -147,8 +147,8 @@ fn doubts(own: &[Sample]) -> Vec<String> {
     if debug > 0 {
         doubts.push(format!("{debug} of {} samples are of a debug build.", own.len()));
     }
-    if let Some((least, most)) = busy_loads(own) {
-        doubts.push(format!("It was busy with other work (load {least:.1} to {most:.1})."));
+    if let Some(percent) = other_programs(own).filter(|percent| *percent > BUSY_PERCENT) {
+        doubts.push(format!("Other programs used {percent:.1} % of its processor time."));
     }
     let stolen = own.iter().filter(|sample| sample.host.steal_percent.is_some_and(|steal| steal > 1.0)).count();
     if stolen > 0 {

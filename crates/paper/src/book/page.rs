@@ -1,6 +1,6 @@
 //! The values of the templates, as text: a paper's page, and the index.
 
-use lab::machine::{COMMIT, Machine};
+use lab::machine::{BUSY_PERCENT, COMMIT, Machine};
 use lab::report::{STYLE, facts};
 use lab::stats::Estimate;
 use lab::units::significant;
@@ -19,7 +19,7 @@ use crate::list;
 use crate::plan::host_name;
 use crate::point::{Place, Sample};
 use crate::store::Store;
-use crate::summary::{busy_loads, counted};
+use crate::summary::{counted, other_programs};
 
 /// A line of the index.
 #[derive(Serialize)]
@@ -229,9 +229,9 @@ fn doubts(samples: &[&Sample], store: &Store) -> Vec<String> {
         doubts.push(format!("{unsteady} of {} samples never became steady and are unreliable.", samples.len()));
     }
     let own: Vec<Sample> = samples.iter().map(|sample| (*sample).clone()).collect();
-    if let Some((least, most)) = busy_loads(&own) {
+    if let Some(percent) = other_programs(&own).filter(|percent| *percent > BUSY_PERCENT) {
         doubts.push(format!(
-            "This host was busy with other work during the measurement (load {least:.1} to {most:.1}): its intervals are wide, \
+            "Other programs used {percent:.1} % of this host's processor time during the measurement: its intervals are wide, \
              and verdicts near a bound may be wrong."
         ));
     }

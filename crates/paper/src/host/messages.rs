@@ -2,7 +2,7 @@
 //! paper measured.
 //!
 //! Switches are the kernel's counts, of all threads of this process. Times of waits are from a separate slice after the
-//! measured one, because timing a lock costs several times the lock.
+//! measured one, where a figure shows them, because timing a lock costs several times the lock.
 
 use std::io;
 use std::time::Duration;
@@ -29,18 +29,17 @@ pub(super) fn timed_pass(bench: &mut Bench, point: &Point) -> io::Result<LockTim
 }
 
 /// Adds what `slice` says of switches, and `timed` of its locks. Nothing is added where no message was delivered.
-pub(super) fn fill(sample: &mut Sample, slice: &Slice, timed: &LockTimes) {
+pub(super) fn fill(sample: &mut Sample, slice: &Slice, timed: Option<&LockTimes>) {
     if slice.bytes == 0 {
         return;
     }
-    for (name, count) in [
-        ("voluntary_switches", slice.switches.voluntary as f64),
-        ("involuntary_switches", slice.switches.involuntary as f64),
-        ("lock_ms", milliseconds(&slice.exact.locks, timed)),
-    ] {
-        sample.values.insert(name.to_owned(), of_the_paper(slice.bytes, count));
+    let mut value = |name: &str, count| _ = sample.values.insert(name.to_owned(), of_the_paper(slice.bytes, count));
+    value("voluntary_switches", slice.switches.voluntary as f64);
+    value("involuntary_switches", slice.switches.involuntary as f64);
+    if let Some(timed) = timed {
+        value("lock_ms", milliseconds(&slice.exact.locks, timed));
+        sample.parameters.insert("free_lock_ns".to_owned(), json!(timed.free_ns));
     }
-    sample.parameters.insert("free_lock_ns".to_owned(), json!(timed.free_ns));
 }
 
 /// The waits after a first try that failed, and for each acquisition the time that a lock takes which nobody waits for.
@@ -87,9 +86,11 @@ mod tests {
         let slice = Slice { bytes: 10_000 * MESSAGE as u64, switches, exact, ..Slice::default() };
         let timed = LockTimes { classes: vec![lock("pcb", 1000, Some(500_000))], free_ns: 20.0 };
         let mut sample = Sample::now(point, 1.0, Probe::start().finish());
-        fill(&mut sample, &Slice::default(), &timed);
+        fill(&mut sample, &Slice::default(), Some(&timed));
         assert!(sample.values.is_empty(), "nothing was delivered");
-        fill(&mut sample, &slice, &timed);
+        fill(&mut sample, &slice, None);
+        assert!(sample.values.len() == 2 && sample.parameters.is_empty(), "locks were not timed: {sample:?}");
+        fill(&mut sample, &slice, Some(&timed));
         let values = ["voluntary_switches", "involuntary_switches", "lock_ms"].map(|name| sample.values[name]);
         assert_eq!(values, [60.0, 8.0, 2.0 * (2.0 + 0.1)]);
     }

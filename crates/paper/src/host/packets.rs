@@ -1,8 +1,8 @@
 //! Packets of few connections that several threads of this host carry, as on the machine of Nahum et al.: a thread on each of the
 //! first CPUs, and the driver in memory of the simulated machine's workload ([`vsmp::workload::packets`]).
 //!
-//! Each sample is a run of its own, with its stack, connections and warm-up. Times of waits are from a second run, because
-//! timing a lock costs several times the lock.
+//! Each sample is a run of its own, with its stack, connections and warm-up. Times of waits are from a second run, where a
+//! figure shows them, because timing a lock costs several times the lock.
 
 use std::time::Duration;
 
@@ -19,6 +19,13 @@ const MACHINE: &str = "sgi-challenge";
 
 /// The runs of a point.
 pub(super) struct PacketsOfHost(Packets);
+
+/// What they have carried.
+pub(super) struct CarriedHere {
+    carried: Carried,
+    /// With timed locks.
+    timed: Option<Carried>,
+}
 
 impl PacketsOfHost {
     /// # Errors
@@ -38,19 +45,19 @@ impl PacketsOfHost {
         Ok(PacketsOfHost(packets))
     }
 
-    /// Runs it, and once more with timed locks.
-    pub(super) fn measure(&self) -> Result<[Carried; 2], String> {
-        Ok([caught(|| self.0.run_here(false))?, caught(|| self.0.run_here(true))?])
+    /// Runs it, and once more with timed locks if `timed`.
+    pub(super) fn measure(&self, timed: bool) -> Result<CarriedHere, String> {
+        let run = |timed| caught(|| self.0.run_here(timed));
+        Ok(CarriedHere { carried: run(false)?, timed: if timed { Some(run(true)?) } else { None } })
     }
 
     /// What the figures show. An error if a byte came to the wrong place.
-    pub(super) fn fill(&self, sample: &mut Sample, [carried, timed]: &[Carried; 2]) -> Result<(), String> {
+    pub(super) fn fill(&self, sample: &mut Sample, CarriedHere { carried, timed }: &CarriedHere) -> Result<(), String> {
         let packets = &self.0;
         fill_packets(sample, packets, carried)?;
-        for (name, number) in
-            [("throughput_mbps", carried.megabits()), ("waiting_percent", timed.waiting_percent(packets.cpus))]
-        {
-            sample.values.insert(name.to_owned(), number);
+        sample.values.insert("throughput_mbps".to_owned(), carried.megabits());
+        if let Some(timed) = timed {
+            sample.values.insert("waiting_percent".to_owned(), timed.waiting_percent(packets.cpus));
         }
         for (name, value) in [
             ("device", json!("a driver in memory whose remote end makes and takes packets under a lock")),
