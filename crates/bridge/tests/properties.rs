@@ -88,6 +88,13 @@ fn sent() -> impl Strategy<Value = Sent> {
     (0u16..5, address(), address(), prop::option::weighted(0.3, 0u16..3), data, cut, wait)
 }
 
+/// The input port and the bytes of a frame.
+fn sent_bytes((from, src, dst, id, data, cut, _): Sent) -> (u16, Vec<u8>) {
+    let mut bytes = frame(src, dst, id.and_then(tag), data);
+    bytes.truncate(bytes.len() - cut.min(bytes.len()));
+    (from, bytes)
+}
+
 /// Three equal frames, so that the third may be of a remembered flow: most from a station at its port.
 fn again_and_again() -> impl Strategy<Value = Vec<Sent>> {
     (sent(), 0u16..4, 0u16..4, prop::bool::weighted(0.8)).prop_map(|(mut sent, a, b, usual)| {
@@ -259,11 +266,13 @@ proptest! {
         }
     }
 
-    /// A flow that is remembered goes where the rules send it at that moment, whatever has changed: addresses that move, expire or
-    /// are removed, and the configuration of ports.
+    /// A flow that is remembered goes where the rules send it at that moment, and so does each frame of a run of them, whatever has
+    /// changed: addresses that move, expire or are removed, and the configuration of ports. In a memory for four flows they
+    /// displace each other.
     #[test]
     fn a_remembered_flow_goes_where_the_rules_send_it(
         ports in proptest::collection::vec(configured(), 4), steps in proptest::collection::vec(change(), 1..300),
+        room in prop::sample::select(vec![4usize, 8192]),
     ) {
         let mut members = Members::new();
         for (number, (config, state)) in (0..).zip(&ports) {
@@ -272,7 +281,7 @@ proptest! {
         let fdb = FdbConfig { capacity: 6, ageing: AGEING, seed: 1 };
         let [mut table, mut ruled] = [(); 2].map(|()| FdbTable::new(fdb));
         let (counters, mut storm) = (Counters::new(), bridge::Storm::default());
-        let (mut memory, mut versions, mut now) = (FlowMemory::default(), Versions::default(), Time::from_secs(1000));
+        let (mut memory, mut versions, mut now) = (FlowMemory::with_room(room), Versions::default(), Time::from_secs(1000));
         // Places of entries, as far as decisions depend on them.
         let places = |table: &FdbTable| -> HashMap<_, _> {
             table.iter().map(|(key, entry)| (key, (entry.port(), entry.flags().fixed, entry.flags().sticky))).collect()
@@ -281,28 +290,41 @@ proptest! {
             let before = places(&table);
             match step {
                 Change::Frames(frames) => {
-                    for (from, src, dst, id, data, cut, _) in frames {
-                        let mut bytes = frame(src, dst, id.and_then(tag), data);
-                        bytes.truncate(bytes.len() - cut.min(bytes.len()));
-                        let Some(input) = InputPort::of(&members, port(from)) else { continue };
-                        let arrival = Arrival::of(port(from), &bytes).map_err(Decision::Drop);
-                        let expected = arrival.map_or_else(|dropped| dropped, |arrival| {
+                    let frames: Vec<(u16, Vec<u8>)> = frames.into_iter().map(sent_bytes).collect();
+                    let mut rule = |(from, input): (u16, InputPort<'_>), bytes: &[u8]| {
+                        let arrival = Arrival::of(port(from), bytes).map_err(Decision::Drop);
+                        arrival.map_or_else(|dropped| dropped, |arrival| {
                             input.forward(&mut ruled, &mut storm, &arrival, &counters, now)
-                        });
-                        // Each frame is a batch: learning may have changed the table.
+                        })
+                    };
+                    let mut left = &frames[..];
+                    while let Some((from, first)) = left.first() {
+                        let batch: Vec<&[u8]> = left.iter().take_while(|next| next.0 == *from).map(|next| &next.1[..]).collect();
+                        left = &left[1..];
+                        let Some(input) = InputPort::of(&members, port(*from)) else { continue };
+                        // Frames that are not recalled are a batch each: learning may have changed the table.
                         let before = places(&table);
-                        let recalls = memory.begin(port(from), now, versions);
-                        let recalled = if recalls { memory.recall(&bytes) } else { None };
-                        let relayed = match recalled {
-                            Some(port) => Ok(port),
-                            None => input.at(now).receive_new(&mut memory, &mut table, &bytes, &counters),
-                        };
+                        let recalls = memory.begin(port(*from), now, versions);
+                        if let Some(exit) = memory.recall(first).filter(|_| recalls) {
+                            let (count, bytes) = memory.run(&batch, exit, |_| true);
+                            let run = &batch[..count];
+                            for frame in run {
+                                let expected = Decision::Forward(ForwardedFrame { port: exit, tag: TagAction::Keep });
+                                prop_assert_eq!(rule((*from, input), frame), expected, "{:?} by port {}", frame, from);
+                            }
+                            prop_assert_eq!(bytes, run.iter().map(|frame| frame.len()).sum::<usize>());
+                            prop_assert!(count > 0 && batch.get(count).is_none_or(|next| memory.recall(next) != Some(exit)));
+                            memory.end(count);
+                            left = &left[count - 1..];
+                            continue;
+                        }
+                        let relayed = input.at(now).receive_new(&mut memory, &mut table, first, &counters);
                         memory.end(1);
                         let decision = match relayed {
                             Ok(port) => Decision::Forward(ForwardedFrame { port, tag: TagAction::Keep }),
-                            Err(exception) => input.decide(exception, &mut storm, &bytes, now),
+                            Err(exception) => input.decide(exception, &mut bridge::Storm::default(), first, now),
                         };
-                        prop_assert_eq!(decision, expected, "{:?} by port {}", bytes, from);
+                        prop_assert_eq!(decision, rule((*from, input), first), "{:?} by port {}", first, from);
                         let now_there = places(&table);
                         versions.table += u64::from(before.iter().any(|(key, place)| now_there.get(key) != Some(place)));
                     }

@@ -74,7 +74,13 @@ impl BatchExit {
     /// Whether a frame that goes `to` a port leaves by this one as it is.
     #[inline(always)]
     fn takes(&self, to: PortNumber, frame: &PktBuf) -> bool {
-        u32::from(to.get()) == self.to && (self.completes || !matches!(frame.meta().checksum, Checksum::Partial { .. }))
+        u32::from(to.get()) == self.to && self.accepts(frame)
+    }
+
+    /// Whether a frame that goes to the port leaves by it as it is.
+    #[inline(always)]
+    fn accepts(&self, frame: &PktBuf) -> bool {
+        self.completes || !matches!(frame.meta().checksum, Checksum::Partial { .. })
     }
 
     /// Whether the first frame leaves by a port as it is, by which further frames then may leave.
@@ -243,8 +249,10 @@ impl<P: Platform> Rcu<P> {
     fn forward_all<const RECALLS: bool>(&mut self, batch: &mut RcuBatch<'_, P>, frames: &mut Vec<PktBuf>) -> usize {
         let Some(ingress) = batch.ingress else { return refuse_all(batch, frames) };
         let relay = ingress.at(batch.now);
-        let (mut together, mut bytes, mut exit, mut other) = (0, 0, BatchExit::NONE, None);
-        for frame in frames.iter() {
+        let (mut exit, mut together, mut bytes) =
+            if RECALLS { self.recall_run(batch, frames) } else { (BatchExit::NONE, 0, 0) };
+        let mut other = None;
+        for frame in frames.iter().skip(together) {
             let relayed = self.relay::<RECALLS>(batch, &relay, frame);
             bytes += frame.len();
             if let Ok(to) = relayed
@@ -265,6 +273,27 @@ impl<P: Platform> Rcu<P> {
             self.enqueue_all(at, frames, bytes);
         }
         bytes
+    }
+
+    /// How many frames, from the first on, are of remembered flows and leave by one port as they are: that port, their number, and
+    /// the sum of their lengths.
+    #[inline(never)]
+    fn recall_run(&self, batch: &RcuBatch<'_, P>, frames: &[PktBuf]) -> (BatchExit, usize, usize) {
+        let mut exit = BatchExit::NONE;
+        if let Some(first) = frames.first()
+            && let Some(to) = self.flows.recall(first)
+            && exit.begin(batch.port(to), to, first)
+        {
+            let (count, bytes) = self.flows.run(frames, to, |frame| {
+                let takes = exit.accepts(frame);
+                if takes {
+                    charge::recalled::<P>(&self.flows, frame);
+                }
+                takes
+            });
+            return (exit, count, bytes);
+        }
+        (exit, 0, 0)
     }
 
     /// The first frames, which are decided about, leave by one port, and `relayed` is about the frame after them.
