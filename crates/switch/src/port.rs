@@ -42,7 +42,8 @@ pub(crate) struct BridgePort<P: Platform> {
     pub(crate) capabilities: Capabilities,
     /// The device's own.
     pub(crate) device: Option<Arc<Counters>>,
-    queues: Box<[TransmitSide<P>]>,
+    /// Each with lines of its own: two workers use neighbours at once.
+    queues: Box<[CachePadded<TransmitSide<P>>]>,
     /// By worker.
     references: Box<[CachePadded<P::AtomicU32>]>,
     /// Number of receive queues that workers still have.
@@ -155,7 +156,8 @@ impl<P: Platform> BridgePort<P> {
                 Some(queue)
             };
             let queue = Lock::new(LockKind::Blocking, LockClass::DeviceTx, kept);
-            queues.push(TransmitSide { queue, notifier, stopping: P::AtomicBool::new(false) });
+            let stopping = P::AtomicBool::new(false);
+            queues.push(CachePadded::new(TransmitSide { queue, notifier, stopping }));
         }
         given.truncate(workers);
         let port = BridgePort {
@@ -516,5 +518,35 @@ impl PortReport {
         };
         let device_drops = port.device.as_ref().map(drops).unwrap_or_default();
         PortReport { number: port.number, name: port.name.clone(), traffic: port.traffic(), device_drops }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dev::mem::{self, MemConfig};
+    use sync::Real;
+
+    use super::*;
+
+    /// Workers use neighbouring transmit queues at the same time, each under a lock: a line that two of them shared would move
+    /// between their processors with every frame.
+    #[test]
+    fn transmit_queues_share_no_line() {
+        let (mut device, _far) = mem::pair::<Real>(MemConfig { queues: 4, ..MemConfig::default() });
+        let mut controller = InterruptController::new(4);
+        let opening = Opening { workers: 4, give_away: false, kind: InterruptKind::Msix, controller: &mut controller };
+        let number = PortNumber::new(0).expect("a small number");
+        let Ok((port, ..)) = BridgePort::<Real>::open(number, "port0", &mut device, opening) else {
+            panic!("a device in memory can be a port");
+        };
+        // The second address is that of the last byte of a queue's state.
+        let places = |side: &TransmitSide<Real>| (std::ptr::from_ref(side) as usize, size_of_val(side) - 1);
+        let sides: Vec<_> = port.queues.iter().map(|side| places(side)).collect();
+        assert_eq!(sides.len(), 4);
+        for pair in sides.windows(2) {
+            let [(before, length), (after, _)] = *pair else { continue };
+            // Processors fetch lines of 64 bytes in pairs.
+            assert!((before + length) / 128 < after / 128, "{pair:x?}");
+        }
     }
 }
