@@ -182,6 +182,17 @@ fn a_run_takes_one_lock_and_is_one_event(arch: Architecture) {
     }
 }
 
+/// A cell that belongs to the threads that poll, or to one of them, has no lock: a run is one event all the same. So are the entries that
+/// `adaptive` counts.
+#[every_arch(only(up, shared_nothing, adaptive))]
+fn a_run_is_one_event_where_a_thread_owns_the_cell(arch: Architecture) {
+    for to in both_families() {
+        let (locks, steps, touched) = ten_segments(arch, to, true);
+        assert_eq!((locks, steps), (0, SEGMENTS), "{to}");
+        assert_eq!(ten_segments(arch, to, false), (0, SEGMENTS, SEGMENTS * touched), "{to}");
+    }
+}
+
 /// Answers each callback with a byte of its own.
 struct Answers;
 
@@ -301,7 +312,7 @@ fn spoil(frame: &mut [u8], urgent: bool) {
 
 /// A run of n segments has the effects that the n segments have one by one: on the wire, for the user, and in every
 /// counter.
-#[every_arch(only(up, giant, shared_nothing, connp_l_4, connp_l_128, connp_l_1024))]
+#[every_arch(only(up, giant, shared_nothing, connp_l_4, connp_l_128, connp_l_1024, adaptive))]
 fn a_run_has_the_effects_of_its_segments(arch: Architecture) {
     for (to, seed) in both_families().into_iter().zip([11, 12]) {
         let (with, without) = (conversation(arch, to, true, seed), conversation(arch, to, false, seed));

@@ -108,9 +108,9 @@ pub trait Exclusion<P: Platform>: Send + Sync + 'static {
     /// Runs `f` in the cell now, on the calling thread, if that thread may use the cell. `None`: `f` was not called.
     fn enter<R>(&self, hub: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R>;
 
-    /// [`Exclusion::enter`], for what no thread waits for: a frame, or a timer that is due.
+    /// [`Exclusion::enter`], for what no thread waits for: so many packets, or a timer that is due, which counts as one.
     #[inline(always)]
-    fn enter_unawaited<R>(&self, hub: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
+    fn enter_unawaited<R>(&self, hub: &Hub<P>, _packets: usize, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
         self.enter(hub, f)
     }
 
@@ -528,8 +528,9 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
     fn post(&self, ingress: &mut Ingress, now: Time, deferred: &mut DeferredEffects<P>) {
         let (index, event) = self.cell_of(ingress, deferred.receiver());
         let cell = &self.inner.cells[index];
+        let packets = ingress.packets();
         let run = |cell: &mut Cell<P>| cell.arrival(ingress, now, deferred);
-        let queues = !cell.takes_arrivals() || cell.enter_unawaited(&self.inner.hub, run).is_none();
+        let queues = !cell.takes_arrivals() || cell.enter_unawaited(&self.inner.hub, packets, run).is_none();
         if queues && self.hand_over(index, ingress, deferred) {
             event.into_iter().for_each(BoundEvent::is_sent);
         }

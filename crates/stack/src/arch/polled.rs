@@ -40,8 +40,11 @@ const NO_THREAD: usize = usize::MAX - 1;
 pub enum UseCause {
     /// A user calls, and would wait if another thread did it.
     Call,
-    /// A frame has arrived, or a timer is due: nobody waits.
-    Arrival,
+    /// So many packets of one flow have arrived, or a timer is due, which counts as one: nobody waits.
+    Arrival {
+        /// More than one in a run.
+        packets: usize,
+    },
 }
 
 /// How a thread came to use a polled cell.
@@ -57,6 +60,8 @@ pub enum CellUse {
     Message {
         /// How many waited, this one included.
         waiting: usize,
+        /// See [`UseCause::Arrival`]; 1 for a call.
+        packets: usize,
         /// It is a call, and its caller has waited until the thread where the cell is at home looked for messages.
         awaited: bool,
     },
@@ -309,7 +314,8 @@ impl<P: Platform, D: Domain<P>> PolledCell<P, D> {
             CellMessage::Call(_, _, asker) | CellMessage::Udp(_, asker) => asker.is_awaited(),
             _ => false,
         };
-        CellUse::Message { waiting, awaited: awaited && self.is_polled_by_me() }
+        let packets = if let CellMessage::Ingress(ingress) = message { ingress.packets() } else { 1 };
+        CellUse::Message { waiting, packets, awaited: awaited && self.is_polled_by_me() }
     }
 
     /// Whether the calling thread owns the cell because it polls.
@@ -352,7 +358,7 @@ impl<P: Platform, D: Domain<P>> PolledCell<P, D> {
     #[inline(never)]
     fn run_timers(&self, hub: &Hub<P>, now: Time) {
         let mut deferred = DeferredEffects::default();
-        self.enter_unawaited(hub, |cell| cell.timers(now, &mut deferred));
+        self.enter_unawaited(hub, 1, |cell| cell.timers(now, &mut deferred));
         deferred.flush(hub.shared.links());
     }
 
@@ -381,7 +387,7 @@ impl<P: Platform, D: Domain<P>> Exclusion<P> for PolledCell<P, D> {
     const SINGLE: bool = D::WHOLE;
     const POLLED: bool = true;
     const EXPECTS: bool = !D::SHARED;
-    const RUNS: bool = !D::SHARED;
+    const RUNS: bool = true;
     const NESTS: bool = !D::WHOLE;
 
     #[inline(always)]
@@ -390,8 +396,8 @@ impl<P: Platform, D: Domain<P>> Exclusion<P> for PolledCell<P, D> {
     }
 
     #[inline(always)]
-    fn enter_unawaited<R>(&self, hub: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
-        self.enter_for(hub, UseCause::Arrival, f)
+    fn enter_unawaited<R>(&self, hub: &Hub<P>, packets: usize, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
+        self.enter_for(hub, UseCause::Arrival { packets }, f)
     }
 
     #[inline(always)]

@@ -94,9 +94,9 @@ pub enum DecisionReason {
     OtherUsers,
     /// Its receive thread has not slept, and another one sleeps.
     Load {
-        /// Entries of its receive thread since that last looked.
+        /// Packets and calls of its receive thread since that last looked.
         busy: u64,
-        /// Entries of the other one in that time.
+        /// Those of the other one in that time.
         idle: u64,
     },
     /// The receive thread from which it was moved by load has slept since.
@@ -108,7 +108,7 @@ pub enum DecisionReason {
 pub enum DecisionMeasure {
     /// Cost of exclusion, in thousandths of a visit for each entry: less is better.
     Cost(u64),
-    /// Entries of all receive threads in a second: more is better.
+    /// Packets and calls of all receive threads in a second: more is better.
     Rate(u64),
 }
 
@@ -129,7 +129,7 @@ impl fmt::Display for DecisionMeasure {
         match self {
             DecisionMeasure::Cost(cost) => write!(f, "{}.{:02} visits an entry", cost / 1000, cost % 1000 / 10),
             DecisionMeasure::Rate(u64::MAX) => f.write_str("no measurable time"),
-            DecisionMeasure::Rate(rate) => write!(f, "{rate} entries/s"),
+            DecisionMeasure::Rate(rate) => write!(f, "{rate} packets and calls/s"),
         }
     }
 }
@@ -180,7 +180,7 @@ impl fmt::Display for GroupDecision {
             }
             DecisionReason::OtherUsers => write!(f, "other threads have {handoffs} of {entries} entries")?,
             DecisionReason::Load { busy, idle } => {
-                write!(f, "its thread had {busy} entries without a sleep, the other one {idle}, and sleeps")?;
+                write!(f, "its thread had {busy} packets and calls without a sleep, the other one {idle}, and sleeps")?;
             }
             DecisionReason::LoadIsOver => f.write_str("the thread that it came from has slept")?,
         }

@@ -1,7 +1,8 @@
 //! How much each receive thread has to do, counted where the windows of its groups end.
 //!
-//! A thread looks at the others once a *period* of its own entries. It is overloaded if it has not slept in that time. A thread
-//! that sleeps at that moment and had few entries is idle, and takes a group from it, if it has no more to do than that one then.
+//! Each packet and each call is counted, also where a run of packets enters its group as one event: a thread with much to do gets
+//! longer runs. A thread looks at the others once a *period* of these. It is overloaded if it has not slept in that time. A thread
+//! that sleeps at that moment and had few of them is idle, and takes a group from it, if it has no more to do than that one then.
 
 use observe::Time;
 
@@ -16,15 +17,15 @@ pub trait ReceiveThreads {
 /// One receive thread.
 #[derive(Clone, Debug)]
 struct ThreadLoad {
-    /// Entries of the groups that have their home here, ever.
-    entries: u64,
+    /// Packets and calls of the groups that have their home here, ever.
+    work: u64,
     /// When its period began.
     since: Time,
     /// How often it had slept then.
     slept: u64,
-    /// The entries of every receive thread then.
+    /// The work of every receive thread then.
     then: Vec<u64>,
-    /// Its entries in the period, by group.
+    /// Its packets and calls in the period, by group.
     by_group: Vec<u64>,
 }
 
@@ -32,7 +33,7 @@ struct ThreadLoad {
 #[derive(Debug)]
 pub struct Loads {
     threads: Vec<ThreadLoad>,
-    /// Entries in a period.
+    /// Packets and calls in a period.
     period: u64,
 }
 
@@ -41,33 +42,33 @@ pub struct Loads {
 pub struct Relief {
     /// To this thread.
     pub to: usize,
-    /// Entries of the busy thread in its period.
+    /// Packets and calls of the busy thread in its period.
     pub busy: u64,
-    /// Entries of the other one.
+    /// Those of the other one.
     pub idle: u64,
-    /// Entries of all receive threads in a second.
+    /// Those of all receive threads in a second.
     pub rate: u64,
 }
 
 impl Loads {
-    /// For so many threads and groups, from `now` on; a thread looks at the others after `period` entries.
+    /// For so many threads and groups, from `now` on; a thread looks at the others after `period` packets and calls.
     pub fn new((threads, groups): (usize, usize), period: u64, now: Time) -> Self {
         let (then, by_group) = (vec![0; threads], vec![0; groups]);
-        let first = ThreadLoad { entries: 0, since: now, slept: 0, then, by_group };
+        let first = ThreadLoad { work: 0, since: now, slept: 0, then, by_group };
         let thread = |_| first.clone();
         Loads { threads: (0..threads).map(thread).collect(), period }
     }
 
-    /// Entries of all receive threads, ever.
+    /// Packets and calls of all receive threads, ever.
     pub fn total(&self) -> u64 {
-        self.threads.iter().map(|thread| thread.entries).sum()
+        self.threads.iter().map(|thread| thread.work).sum()
     }
 
-    /// A window of a group ended at its home.
-    pub fn worked(&mut self, thread: usize, group: usize, entries: u32) {
+    /// A window of a group ended at its home, with so many packets and calls.
+    pub fn worked(&mut self, thread: usize, group: usize, work: u64) {
         let load = &mut self.threads[thread];
-        load.entries += u64::from(entries);
-        load.by_group[group] += u64::from(entries);
+        load.work += work;
+        load.by_group[group] += work;
     }
 
     /// Whether `group` is to be moved from `thread`, its home, and where to. Ends a period that is over.
@@ -79,29 +80,29 @@ impl Loads {
         }
         let (slept, since) = (known.slept(thread), load.since);
         let overloaded = slept == load.slept;
-        let idle = |other: usize| self.threads[other].entries - load.then[other];
+        let idle = |other: usize| self.threads[other].work - load.then[other];
         let takes = |other: &usize| {
             *other != thread && known.sleeps(*other) && 4 * idle(*other) <= busy && 2 * own + idle(*other) <= busy
         };
         let found = (0..self.threads.len()).find(takes).filter(|_| overloaded).map(|to| (to, idle(to)));
-        let entries = self.total() - load.then.iter().sum::<u64>();
+        let all = self.total() - load.then.iter().sum::<u64>();
         // Perhaps the next group whose window ends is small enough.
         if overloaded && found.is_none() && busy < 2 * self.period {
             return None;
         }
         for other in 0..self.threads.len() {
-            self.threads[thread].then[other] = self.threads[other].entries;
+            self.threads[thread].then[other] = self.threads[other].work;
         }
         let load = &mut self.threads[thread];
         (load.since, load.slept) = (now, slept);
         load.by_group.fill(0);
-        found.map(|(to, idle)| Relief { to, busy, idle, rate: rate(entries, since, now, 0) })
+        found.map(|(to, idle)| Relief { to, busy, idle, rate: rate(all, since, now, 0) })
     }
 }
 
 /// In a second; `at_once` if no time has passed.
-pub fn rate(entries: u64, since: Time, now: Time, at_once: u64) -> u64 {
-    let each = (u128::from(entries) * 1_000_000_000).checked_div((now - since).as_nanos());
+pub fn rate(work: u64, since: Time, now: Time, at_once: u64) -> u64 {
+    let each = (u128::from(work) * 1_000_000_000).checked_div((now - since).as_nanos());
     each.map_or(at_once, |rate| u64::try_from(rate).unwrap_or(u64::MAX))
 }
 
@@ -130,10 +131,10 @@ mod tests {
         Time::from_nanos(millis * 1_000_000)
     }
 
-    /// Two threads and three groups; these entries at [`BUSY`], by group.
-    fn loads(entries: [u32; 2]) -> Loads {
+    /// Two threads and three groups; so much work at [`BUSY`], by group.
+    fn loads(work: [u64; 2]) -> Loads {
         let mut loads = Loads::new((2, 3), PERIOD, at(0));
-        (0..2).for_each(|group| loads.worked(BUSY, group, entries[group]));
+        (0..2).for_each(|group| loads.worked(BUSY, group, work[group]));
         loads
     }
 
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_looks_at_the_others_once_it_has_a_period_of_entries() {
+    fn a_thread_looks_at_the_others_once_it_has_a_period_of_work() {
         let mut loads = loads([400, 599]);
         assert_eq!(relief(&mut loads, 0), None);
         loads.worked(BUSY, 1, 1);
@@ -150,16 +151,16 @@ mod tests {
         assert_eq!(relief(&mut loads, 0), None, "a period begins");
     }
 
-    /// A quarter of the busy one's entries, and no more than that one has left after the move.
+    /// A quarter of the busy one's work, and no more than that one has left after the move.
     #[test]
     fn a_group_moves_if_the_other_thread_has_little_to_do_and_does_not_become_the_busier_one() {
         for (idle, own, moves) in
             [(250, 375, true), (251, 374, false), (200, 400, true), (200, 401, false), (0, 500, true), (0, 501, false)]
         {
-            let mut loads = loads([own, PERIOD as u32 - own]);
+            let mut loads = loads([own, PERIOD - own]);
             loads.worked(IDLE, 2, idle);
             let found = relief(&mut loads, 0).map(|relief| (relief.to, relief.busy, relief.idle));
-            assert_eq!(found, moves.then_some((IDLE, PERIOD, u64::from(idle))), "{own} of {PERIOD}, {idle} there");
+            assert_eq!(found, moves.then_some((IDLE, PERIOD, idle)), "{own} of {PERIOD}, {idle} there");
         }
     }
 
@@ -181,7 +182,7 @@ mod tests {
             let mut loads = loads([large, small]);
             assert_eq!(relief(&mut loads, 0), None);
             let found = relief(&mut loads, 1).map(|relief| relief.busy);
-            assert_eq!(found, moves.then_some(u64::from(large + small)));
+            assert_eq!(found, moves.then_some(large + small));
         }
     }
 }

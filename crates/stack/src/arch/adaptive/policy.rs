@@ -5,7 +5,7 @@
 //! thread comes than the one before. A home costs others a message for each frame; so it is at the thread that makes all calls. A call that had to wait for the home of the group ends the
 //! window at once, and the stay there: the next call may wait as long. A change is on trial: the first window after it is not
 //! measured, because the group changes hands in it; if the second costs more than before the change, the former place is restored, and the group
-//! rests for a number of windows that doubles with each such failure, as it does where others soon use a group that has gone home. A change by load is judged by the entries of all receive threads in a
+//! rests for a number of windows that doubles with each such failure, as it does where others soon use a group that has gone home. A change by load is judged by the packets and calls of all receive threads in a
 //! second, over a period.
 //!
 //! Windows end after a number of entries: there is no timer, and no clock is read before. They are short at first, and each
@@ -29,7 +29,7 @@ pub struct Lengths {
     pub first: u32,
     /// The longest window.
     pub longest: u32,
-    /// Entries of a receive thread after which it looks at the load of the others.
+    /// Packets and calls of a receive thread after which it looks at the load of the others.
     pub period: u64,
 }
 
@@ -46,7 +46,7 @@ struct Trial {
     number: u64,
     from: GroupPlace,
     before: DecisionMeasure,
-    /// The group has changed hands: since when, and the entries of all receive threads then.
+    /// The group has changed hands: since when, and the packets and calls of all receive threads then.
     settled: Option<(Time, u64)>,
 }
 
@@ -60,6 +60,8 @@ pub struct GroupCounts {
     votes: u64,
     /// What all entries would cost, if they were handed over.
     weight: u64,
+    /// Packets and calls in this window: an entry may bring a run of packets.
+    work: u64,
     /// The thread of the last entry.
     last: usize,
     /// Entries in this window; 0: none has begun.
@@ -106,11 +108,11 @@ impl GroupCounts {
     #[inline(always)]
     pub fn add(&mut self, how: CellUse, caller: usize) -> bool {
         let (user, cause) = match how {
-            CellUse::Message { waiting, awaited } => {
+            CellUse::Message { waiting, packets, awaited } => {
                 self.counted.handoffs += 1;
                 self.counted.awaited += u32::from(awaited);
                 self.counted.longest = self.counted.longest.max(u32::try_from(waiting).unwrap_or(u32::MAX));
-                (OTHERS, UseCause::Arrival)
+                (OTHERS, UseCause::Arrival { packets })
             }
             CellUse::Visit(cause) => {
                 self.counted.visits += 1;
@@ -120,6 +122,7 @@ impl GroupCounts {
             CellUse::Look => return false,
         };
         self.counted.entries += 1;
+        self.work += if let UseCause::Arrival { packets } = cause { packets as u64 } else { 1 };
         self.counted.turns += u32::from(user != self.last);
         self.last = user;
         if user != OTHERS {
@@ -151,13 +154,13 @@ impl GroupCounts {
             self.length = lengths.first;
             return None;
         }
-        let mut counts = std::mem::take(&mut self.counted);
+        let (mut counts, work) = (std::mem::take(&mut self.counted), std::mem::take(&mut self.work));
         // Entries that were handed over are nobody's. Of the others the votes are what the candidate has more than the rest.
         counts.by_others = (std::mem::take(&mut self.weight) - std::mem::take(&mut self.votes)) / 2;
         if let (GroupPlace::Home(home), Some(here)) = (end.place, end.here)
             && home == here
         {
-            book.loads.worked(here, end.group, counts.entries);
+            book.loads.worked(here, end.group, work);
         }
         let next = if self.trial.is_some() {
             self.conclude(lengths, &counts, end, book)
@@ -189,7 +192,7 @@ impl GroupCounts {
         };
         let after = match trial.before {
             DecisionMeasure::Cost(_) => DecisionMeasure::Cost(counts.cost_of_entry()),
-            // Entries are counted where windows end: a few windows would say nothing.
+            // They are counted where windows end: a few windows would say nothing.
             DecisionMeasure::Rate(_) if book.loads.total() - total < lengths.period => {
                 self.trial = Some(trial);
                 return None;
@@ -335,7 +338,7 @@ mod tests {
             self.goes_home();
             let windows = self.windows - before;
             while self.place != GroupPlace::Shared {
-                self.entry(CellUse::Message { waiting: 1, awaited: false }, RECEIVER);
+                self.entry(CellUse::Message { waiting: 1, packets: 1, awaited: false }, RECEIVER);
             }
             windows
         }
@@ -364,7 +367,7 @@ mod tests {
             (0..windows).for_each(|_| _ = group.window(CellUse::Owner(UseCause::Call), RECEIVER));
             let kept = group.book.log.all().pop().expect("a decision");
             assert_eq!(kept.outcome, DecisionOutcome::Kept(DecisionMeasure::Cost(0)));
-            group.entry(CellUse::Message { waiting: 1, awaited: true }, RECEIVER);
+            group.entry(CellUse::Message { waiting: 1, packets: 1, awaited: true }, RECEIVER);
             assert_eq!((group.place, group.counts.failures), (GroupPlace::Shared, failures));
         }
     }
@@ -376,10 +379,23 @@ mod tests {
         group.goes_home();
         (0..100).for_each(|_| group.entry(CellUse::Owner(UseCause::Call), RECEIVER));
         let before = group.windows;
-        group.entry(CellUse::Message { waiting: 1, awaited: true }, RECEIVER);
+        group.entry(CellUse::Message { waiting: 1, packets: 1, awaited: true }, RECEIVER);
         assert_eq!((group.place, group.windows), (GroupPlace::Shared, before + 1));
         let left = group.book.log.all().pop().expect("a decision");
         assert_eq!((left.reason, left.counts.awaited), (DecisionReason::OtherUsers, 1));
+    }
+
+    /// A run of packets is one entry, and moves the lines of the group once; but its receive thread has had all of its packets.
+    #[test]
+    fn a_run_is_one_entry_and_as_much_work_as_its_packets() {
+        let mut group = Group::new();
+        group.goes_home();
+        let (before, run) = (group.book.loads.total(), UseCause::Arrival { packets: 5 });
+        let entries = group.window(CellUse::Owner(run), RECEIVER);
+        assert_eq!(group.book.loads.total() - before, 5 * entries as u64);
+        let (before, message) = (group.book.loads.total(), CellUse::Message { waiting: 1, packets: 3, awaited: false });
+        let entries = group.window(message, RECEIVER);
+        assert_eq!(group.book.loads.total() - before, 3 * entries as u64);
     }
 
     /// What only reads counters is no use of the group.
@@ -395,12 +411,14 @@ mod tests {
         let by = |home: GroupPlace, cause, caller| match (home, cause) {
             (GroupPlace::Shared, _) => CellUse::Visit(cause),
             _ if caller == RECEIVER => CellUse::Owner(cause),
-            (_, cause) => CellUse::Message { waiting: 1, awaited: cause == UseCause::Call },
+            (_, cause) => CellUse::Message { waiting: 1, packets: 1, awaited: cause == UseCause::Call },
         };
         for _ in 0..rounds {
-            for (times, cause, caller) in
-                [(frames, UseCause::Arrival, OTHER), (1, UseCause::Call, RECEIVER), (1, UseCause::Call, second)]
-            {
+            for (times, cause, caller) in [
+                (frames, UseCause::Arrival { packets: 1 }, OTHER),
+                (1, UseCause::Call, RECEIVER),
+                (1, UseCause::Call, second),
+            ] {
                 for _ in 0..times {
                     let how = by(group.place, cause, caller);
                     // What was handed over is run by the home.
@@ -439,7 +457,7 @@ mod tests {
         for threads in [[OTHER, RECEIVER], [RECEIVER, OTHER]] {
             let mut group = Group::new();
             for caller in threads.repeat(1000) {
-                group.entry(CellUse::Visit(UseCause::Arrival), caller);
+                group.entry(CellUse::Visit(UseCause::Arrival { packets: 1 }), caller);
             }
             assert_eq!(group.book.log.all(), []);
         }
@@ -464,7 +482,8 @@ mod tests {
             group.goes_home();
             while group.window(CellUse::Owner(UseCause::Call), RECEIVER) < 8 {}
             (messages..8).for_each(|_| group.entry(CellUse::Owner(UseCause::Call), RECEIVER));
-            (0..messages).for_each(|_| group.entry(CellUse::Message { waiting: 1, awaited: false }, RECEIVER));
+            (0..messages)
+                .for_each(|_| group.entry(CellUse::Message { waiting: 1, packets: 1, awaited: false }, RECEIVER));
             assert_eq!(group.place, place, "{messages} messages");
         }
     }
@@ -486,15 +505,15 @@ mod tests {
     /// From the window on in which the group changes hands.
     #[test]
     fn a_move_by_load_is_judged_after_a_period_of_entries() {
-        for (entries, judged) in [(LENGTHS.period as u32 - 1, false), (LENGTHS.period as u32, true)] {
+        for (entries, judged) in [(LENGTHS.period - 1, false), (LENGTHS.period, true)] {
             let mut group = Group { known: Asleep(Some(1)), ..Group::new() };
             group.goes_home();
             while group.window(CellUse::Owner(UseCause::Call), RECEIVER) < 8 {}
-            group.book.loads.worked(0, 1, LENGTHS.period as u32);
+            group.book.loads.worked(0, 1, LENGTHS.period);
             group.window(CellUse::Owner(UseCause::Call), RECEIVER);
             assert_eq!(group.place, GroupPlace::Home(1));
             group.window(CellUse::Owner(UseCause::Call), SECOND);
-            group.book.loads.worked(0, 1, entries - LENGTHS.first);
+            group.book.loads.worked(0, 1, entries - u64::from(LENGTHS.first));
             group.window(CellUse::Owner(UseCause::Call), SECOND);
             let decision = group.book.log.all().pop().expect("a decision");
             assert!(matches!(decision.reason, DecisionReason::Load { .. }), "{decision}");

@@ -208,11 +208,11 @@ fn a_flow_is_at_home_where_its_cell_is_the_callers_or_no_threads() {
     }
 }
 
-/// `up` and `shared-nothing` take runs as one event. A shared group, which counts its entries, is given each segment.
+/// Cells that belong to the threads that poll take runs as one event, shared groups among them.
 #[test]
 fn runs_are_for_exclusions_that_take_them() {
     assert!(Part::<false, false>::cells(1).0.takes_runs());
-    assert!(!Part::<true, false>::cells(1).0.takes_runs());
+    assert!(Part::<true, false>::cells(1).0.takes_runs());
     assert!(!refusing::<false>(false, false, 0).takes_runs());
 }
 

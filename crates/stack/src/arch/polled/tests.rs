@@ -239,7 +239,7 @@ fn messages_to_all_cells_are_no_use_of_one() {
     // The last one exceeds the budget of a tick.
     assert!(scene.tick(START.as_nanos()) && scene.cell().mailbox().pending() == 1);
     assert!(scene.tick(START.as_nanos()) && scene.cell().is_quiescent());
-    let message = |waiting, awaited| CellUse::Message { waiting, awaited };
+    let message = |waiting, awaited| CellUse::Message { waiting, packets: 1, awaited };
     assert_eq!(scene.uses(), [CellUse::Look, CellUse::Look, message(2, true), message(1, false)]);
     assert!(slots.iter().all(|slot| slot.is_answered()));
 }
@@ -314,7 +314,7 @@ fn any_thread_does_what_is_due_in_a_shared_cell() {
     assert!(!scene.tick(DEADLINE - 1));
     assert_eq!((all(&scene.done), scene.uses()), (vec![], vec![]));
     assert!(scene.tick(DEADLINE));
-    assert_eq!((all(&scene.done), scene.uses()), (vec![0], vec![CellUse::Visit(UseCause::Arrival)]));
+    assert_eq!((all(&scene.done), scene.uses()), (vec![0], vec![CellUse::Visit(UseCause::Arrival { packets: 1 })]));
     assert!(!scene.tick(DEADLINE + 1), "no message waited");
     let core = Scene::<false, false>::new();
     core.is_here(false);
