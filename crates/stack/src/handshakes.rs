@@ -23,6 +23,7 @@ use wire::FourTuple;
 use crate::deferred::DeferredEffects;
 use crate::flow::Flow;
 use crate::icmp::{IcmpReport, report};
+use crate::recent_prototype::RecentPrototype;
 use crate::recent_routes::RecentRoutes;
 use crate::route_cache::RouteCache;
 use crate::shared::Shared;
@@ -86,11 +87,17 @@ pub struct Handshakes<P: Platform> {
     pub bindings: CellBindings<P>,
     /// The routes to the peers of recent connections, opened by either side.
     pub routes: RecentRoutes,
+    prototype: RecentPrototype<P>,
 }
 
 impl<P: Platform> Default for Handshakes<P> {
     fn default() -> Self {
-        Handshakes { cache: SynCache::default(), bindings: CellBindings::default(), routes: RecentRoutes::default() }
+        Handshakes {
+            cache: SynCache::default(),
+            bindings: CellBindings::default(),
+            routes: RecentRoutes::default(),
+            prototype: RecentPrototype::default(),
+        }
     }
 }
 
@@ -132,6 +139,7 @@ impl<P: Platform> Handshakes<P> {
     /// Gives back the memory that a peak has left behind.
     pub fn trim(&mut self) {
         self.cache.trim();
+        self.prototype = RecentPrototype::default();
     }
 
     /// Half-open connections.
@@ -192,7 +200,7 @@ impl<P: Platform> Handshakes<P> {
 /// The parameters of a listener's children. `options` are the listener's, completed with those of the path. The MSS
 /// matters only when a SYN is answered.
 fn params<'o, P: Platform>(options: &'o ConnectionOptions, listener: &ListenerShared<P>, mss: u16) -> ListenParams<'o> {
-    ListenParams { mss, options, defer_accept: listener.defer_accept() }
+    ListenParams { mss, options, defer_accept: listener.defer_accept(), prototype: None }
 }
 
 impl<P: Platform> Handshakes<P> {
@@ -245,7 +253,10 @@ impl<P: Platform> Handshakes<P> {
         let (half_open, Kept { listener, route, .. }) = self.cache.get_mut(slot)?;
         let flow = Flow { tuple: *half_open.tuple(), hash: half_open.flow_hash() };
         let options = options_on_path(shared, listener, flow.tuple.remote_addr);
-        let params = params(&options, listener, u16::MAX);
+        let mut params = params(&options, listener, u16::MAX);
+        if let Cow::Borrowed(_) = options {
+            params.prototype = self.prototype.of(listener, half_open, &params, (shared.control().tcp(), now));
+        }
         let mut out = shared.egress().outbox(shared.control(), &flow, route, counters);
         let progress = half_open.segment_arrives(&params, segment, (child, &mut out), now);
         emit_waiting(shared, &flow, route, &mut out, deferred);

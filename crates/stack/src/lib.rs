@@ -61,6 +61,7 @@ mod bound_sockets;
 mod pings;
 pub mod place;
 pub mod ports;
+mod recent_prototype;
 mod recent_routes;
 mod route_cache;
 mod routes;

@@ -73,6 +73,17 @@ impl Controller {
         Controller { window, curve: None }
     }
 
+    /// A copy of one that has no curve yet.
+    #[inline(always)]
+    pub(crate) fn without_curve(&self) -> Controller {
+        Controller { window: self.window.clone(), curve: None }
+    }
+
+    /// Whether it has a curve.
+    pub(crate) fn has_curve(&self) -> bool {
+        self.curve.is_some()
+    }
+
     /// The algorithm.
     pub fn kind(&self) -> Kind {
         self.window.kind

@@ -10,6 +10,7 @@ use observe::{Counter, DropReason, Time};
 use wire::tcp::{ExtraOptions, FastOpen, Header, TcpFlags, UserTimeout};
 use wire::{FourTuple, SeqNumber};
 
+use super::prototype::{ChildIdentity, ChildPrototype, HandshakeKind, is_ipv6};
 use crate::config::{Config, ListenParams};
 use crate::ecn::{self, EcnMode};
 use crate::event::segment_arrives::arrives_beside_lane;
@@ -163,6 +164,15 @@ impl HalfOpen {
         self.retries
     }
 
+    /// Its kind, if there is nothing rare about it: the SYN-ACK was sent once, at a known time, and grants no ECN.
+    #[inline]
+    pub(super) fn kind(&self) -> Option<HandshakeKind> {
+        let HalfOpen { mss, peer_mss, shift, features, retries, .. } = *self;
+        let usual = feature::TIMESTAMPS | feature::SACK | feature::HASHED;
+        let plain = features & !usual == 0 && retries == 0;
+        plain.then_some(HandshakeKind { mss, peer_mss, shift, features, ipv6: is_ipv6(&self.tuple) })
+    }
+
     fn has(&self, bit: u8) -> bool {
         self.features & bit != 0
     }
@@ -295,7 +305,10 @@ impl HalfOpen {
             out.dropped(DropReason::TcpDeferred);
             return Progress::Waiting;
         }
-        let pcb = self.revive(child, params, out.config, now);
+        let pcb = match params.prototype.filter(|prototype| prototype.serves(self)) {
+            Some(prototype) => self.copy(prototype, child, now),
+            None => self.revive(child, params, out.config, now),
+        };
         let quiet = Tick::long_before(now);
         pcb.header_in.challenged = if self.may_answer(now) { quiet } else { Tick::of(now) };
         let _ = arrives_beside_lane(arrival, pcb, out, now);
@@ -346,6 +359,15 @@ impl HalfOpen {
     fn note_answer(&mut self, now: Time) {
         self.features |= feature::ANSWERED;
         self.answered = (now.as_nanos() >> ANSWER_SHIFT) as u8;
+    }
+
+    /// [`HalfOpen::revive`], for one that this prototype serves.
+    #[inline(never)]
+    pub(super) fn copy<'c>(&self, prototype: &ChildPrototype, child: &'c mut Option<Pcb>, now: Time) -> &'c mut Pcb {
+        let (isn, sent) = (self.isn(), self.sent(now).as_micros() as u32);
+        let HalfOpen { tuple, irs, ts_recent, .. } = self;
+        let identity = ChildIdentity { tuple, isn, irs: *irs, ts_recent: *ts_recent, sent, now };
+        child.get_or_insert_with(|| prototype.child(&identity))
     }
 
     /// The PCB in SYN-RECEIVED that corresponds to this, made in `child`.
@@ -416,7 +438,8 @@ mod tests {
         for (timestamps, first) in [(None, 59_860), (Some(7), 59_368)] {
             let agreed = Negotiation { peer_mss: 1000, shift: Some(0), timestamps, sack: true };
             let isn = Isn { iss: SeqNumber(1), ts_offset: 0, flow_hash: None };
-            let params = ListenParams { mss: 1460, options: &ConnectionOptions::default(), defer_accept: 0 };
+            let params =
+                ListenParams { mss: 1460, options: &ConnectionOptions::default(), defer_accept: 0, prototype: None };
             let half_open = HalfOpen::new(tuple, SeqNumber(100), isn, &params, &agreed, (&config, Time::ZERO));
             let mut child = None;
             let pcb = half_open.revive(&mut child, &params, &config, Time::ZERO);

@@ -6,6 +6,7 @@
 //! | `listen.rs` ([`listen`]) | the checks of LISTEN (RFC 9293 section 3.10.7.2), and which segments concern a listener at all |
 //! | `admission.rs` ([`admit`], [`Backlog`], [`SynResponse`]) | how a SYN is answered where queues fill up (RFC 4987) or a Fast Open cookie is shown (RFC 7413) |
 //! | `half_open.rs` ([`HalfOpen`]) | one half-open connection (RFC 9293 section 3.10.7.4, SYN-RECEIVED) |
+//! | `prototype.rs` ([`ChildPrototype`]) | what the PCBs of similar handshakes have in common |
 //! | `syn_cache.rs` ([`SynCache`]) | half-open connections by tuple, and the timer of their SYN-ACKs |
 //! | `syn_cookie.rs` ([`syn_cookie`]) | SYN cookies: no state is kept |
 //! | `early.rs` | a connection that opens with its SYN (Fast Open) |
@@ -19,6 +20,7 @@ mod admission;
 mod early;
 mod half_open;
 pub mod listen;
+pub(crate) mod prototype;
 mod secrets;
 mod syn_cache;
 pub mod syn_cookie;
@@ -28,6 +30,7 @@ use observe::{DropReason, Time};
 pub use admission::{Backlog, Occupancy, SynResponse, admit};
 pub use early::accept;
 pub use half_open::{HalfOpen, Progress};
+pub use prototype::ChildPrototype;
 pub use secrets::HandshakeSecrets;
 pub use syn_cache::SynCache;
 

@@ -11,6 +11,7 @@ use super::UserSettings;
 use crate::config::{Config, ConnectionOptions};
 use crate::ecn_state::{CE, NOT_ECT};
 use crate::error::Error;
+use crate::handshake::prototype::ChildIdentity;
 use crate::outbox::{Outbox, Readiness};
 use crate::scarcity::LimitClass;
 use crate::segment::Segment;
@@ -82,6 +83,21 @@ impl HeaderIn {
             challenged: Tick::long_before(now),
             state_deadline: Time::MAX,
             settings,
+        }
+    }
+
+    /// That of another connection, which has begun as this one has.
+    #[inline(always)]
+    pub(crate) fn like(&self, identity: &ChildIdentity<'_>) -> Self {
+        HeaderIn {
+            segments_in: self.segments_in,
+            last_heard: ticks_of_2_20_ns(identity.now),
+            traits: self.traits,
+            state: self.state,
+            error: self.error,
+            challenged: Tick::long_before(identity.now),
+            state_deadline: self.state_deadline,
+            settings: None,
         }
     }
 

@@ -15,6 +15,7 @@ use wire::{FourTuple, SeqNumber};
 use super::receive_window::RecvSnapshot;
 use crate::config::ConnectionOptions;
 use crate::ecn_state::{EcnState, Marks};
+use crate::handshake::prototype::ChildIdentity;
 use crate::isn::Isn;
 
 /// Bits of `HeaderOut::class` that hold the class.
@@ -99,6 +100,35 @@ impl HeaderOut {
             marks: Marks::default(),
             ecn: None,
             sack: None,
+        }
+    }
+
+    /// That of another connection, whose handshake was like this one's.
+    #[inline(always)]
+    pub(crate) fn like(&self, identity: &ChildIdentity<'_>) -> Self {
+        let ChildIdentity { tuple, isn, irs, ts_recent, now, .. } = identity;
+        let nxt = *irs + 1;
+        let edge = nxt + (self.edge - self.nxt) as u32;
+        HeaderOut {
+            sack: None,
+            nxt,
+            edge,
+            ts_recent: *ts_recent,
+            shift: self.shift,
+            class: self.class,
+            hop_limit: self.hop_limit,
+            marks: self.marks,
+            acked: nxt,
+            advertised_edge: edge,
+            ts_offset: isn.ts_offset,
+            ts_sent: (now.as_millis() as u32).wrapping_add(isn.ts_offset),
+            segments_out: self.segments_out,
+            flow_hash: isn.flow_hash.unwrap_or(0),
+            pseudo: !pseudo(tuple.local_addr, tuple.remote_addr).finish(),
+            local_port: tuple.local_port,
+            remote_port: tuple.remote_port,
+            announce_mss: self.announce_mss,
+            ecn: None,
         }
     }
 

@@ -142,6 +142,22 @@ impl Pcb {
         }
     }
 
+    /// Whether it has nothing on the heap.
+    pub(crate) fn is_plain(&self) -> bool {
+        let Pcb { retransmit_queue, receive_window, header_in, reassembly, send_window, header_out } = self;
+        self.memory() == 0
+            && retransmit_queue.len == 0
+            && receive_window.queue.len() == 0
+            && receive_window.sizing.is_none()
+            && header_in.settings.is_none()
+            && reassembly.is_empty()
+            && send_window.shaping.is_none()
+            && send_window.loss.is_none()
+            && !send_window.congestion.has_curve()
+            && header_out.ecn.is_none()
+            && header_out.sack.is_none()
+    }
+
     /// Bytes of memory that its buffers hold, sent and received: the sum of what its events have reported in
     /// [`Outbox::memory`]. Walks its queues.
     pub fn memory(&self) -> i64 {

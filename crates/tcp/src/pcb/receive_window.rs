@@ -16,6 +16,7 @@ use super::fifo::{Appended, Fifo};
 use super::sizing::opening;
 use super::{Rare, Reassembly, Sizing};
 use crate::config::{Config, ConnectionOptions};
+use crate::handshake::prototype::ChildIdentity;
 use crate::outbox::Outbox;
 use crate::scarcity::of_buffer;
 use crate::state::State;
@@ -270,6 +271,47 @@ impl ReceiveWindow {
             ack_deadline: Time::MAX,
             armed: Time::MAX,
             queue: Fifo::new(),
+        }
+    }
+
+    /// Another one that has received a SYN like this one's, and nothing else.
+    #[inline(always)]
+    pub(crate) fn like(&self, identity: &ChildIdentity<'_>) -> Self {
+        let nxt = identity.irs + 1;
+        let edge = nxt + (self.edge - self.nxt) as u32;
+        ReceiveWindow {
+            queue: Fifo::new(),
+            ack_deadline: self.ack_deadline,
+            bytes_received: self.bytes_received,
+            nxt,
+            edge,
+            advertised_edge: edge,
+            last_ack_sent: nxt,
+            queued: self.queued,
+            limit: self.limit,
+            clamp: self.clamp,
+            kept: self.kept,
+            delay: self.delay,
+            shift: self.shift,
+            rare: self.rare,
+            advertised: self.advertised,
+            sack: self.sack,
+            ts_recent: identity.ts_recent,
+            low_water: self.low_water,
+            round_end: nxt + (self.round_end - self.nxt) as u32,
+            data_segments_in: self.data_segments_in,
+            last_data: ticks_of_2_18_ns(identity.now),
+            armed: self.armed,
+            peer_segment: self.peer_segment,
+            state: self.state,
+            rule: self.rule,
+            fin: self.fin,
+            reading: self.reading,
+            grows: self.grows,
+            urgent_valid: self.urgent_valid,
+            urgent: self.urgent,
+            ts_recent_at: ticks_of_2_30_ns(identity.now),
+            sizing: None,
         }
     }
 

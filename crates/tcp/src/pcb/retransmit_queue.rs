@@ -9,6 +9,7 @@ use wire::checksum::Sum;
 
 use super::fifo::{Appended, Fifo};
 use super::send_log::SendLog;
+use crate::handshake::prototype::ChildIdentity;
 use crate::scarcity::{of_buffer, of_chunk};
 
 /// Writes of up to this many bytes are copied into the tail of the queue if that is pooled and has room.
@@ -41,6 +42,13 @@ impl RetransmitQueue {
     pub(crate) const fn new(largest: u16) -> Self {
         let unsent = Cursor { chunk: 0, byte: 0 };
         RetransmitQueue { log: SendLog::new(), len: 0, largest, unsent, chunks: Fifo::new() }
+    }
+
+    /// A queue like this one, which is empty, with a SYN that was sent at another time.
+    #[inline(always)]
+    pub(crate) fn like(&self, identity: &ChildIdentity<'_>) -> Self {
+        let RetransmitQueue { chunks: _, log: _, len, largest, unsent } = *self;
+        RetransmitQueue { log: SendLog::of_syn(identity.sent), len, largest, unsent, chunks: Fifo::new() }
     }
 
     /// Append `chunk`; small ones are copied behind the last one.

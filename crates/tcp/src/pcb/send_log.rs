@@ -103,6 +103,12 @@ impl SendLog {
         SendLog { newest: SendTimes { first: 0, last: 0 }, older: None }
     }
 
+    /// A SYN was sent at `now`, and nothing else.
+    #[inline(always)]
+    pub(crate) fn of_syn(now: u32) -> Self {
+        SendLog { newest: SendTimes { first: now, last: now }, older: None }
+    }
+
     /// New bytes were sent at `now`, from `from` on (SND.NXT before them), with `una` as SND.UNA; slices shorter than
     /// `width` microseconds are not distinguished. True if heap memory was allocated.
     //= https://www.rfc-editor.org/rfc/rfc8985#section-4

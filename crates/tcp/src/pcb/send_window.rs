@@ -13,6 +13,7 @@ use wire::tcp::Header;
 use super::{Hold, Loss, MtuSearch, Rare, SenderLimit, Shaping};
 use crate::config::{Config, ConnectionOptions};
 use crate::congestion::{Controller, Kind};
+use crate::handshake::prototype::ChildIdentity;
 use crate::isn::Isn;
 use crate::outbox::Outbox;
 use crate::rtt::RttEstimator;
@@ -220,6 +221,49 @@ impl SendWindow {
             congestion: Controller::new(kind, u32::from(mss), window),
             shaping,
             loss: None,
+        }
+    }
+
+    /// Another one that has sent a SYN like this one's, and nothing else.
+    #[inline(always)]
+    pub(crate) fn like(&self, identity: &ChildIdentity<'_>) -> Self {
+        let iss = identity.isn.iss;
+        SendWindow {
+            bytes_acked: self.bytes_acked,
+            congestion: self.congestion.without_curve(),
+            loss: None,
+            wl1: identity.irs,
+            wl2: iss,
+            max_wnd: self.max_wnd,
+            ts_offset: identity.isn.ts_offset,
+            timer: self.timer,
+            armed: self.armed,
+            shaping: None,
+            una: iss,
+            nxt: iss + 1,
+            wnd: self.wnd,
+            small_end: iss,
+            timed: iss + 1,
+            limit: self.limit,
+            data_segments_out: self.data_segments_out,
+            progress: Tick::of(identity.now),
+            last_sent: Tick::of(identity.now),
+            rtt: self.rtt.clone(),
+            mss: self.mss,
+            rare: self.rare,
+            shift: self.shift,
+            unanswered: self.unanswered,
+            hold: self.hold,
+            awaited: self.awaited,
+            state: self.state,
+            timer_kind: self.timer_kind,
+            mode: self.mode,
+            no_delay: self.no_delay,
+            timestamps: self.timestamps,
+            sack: self.sack,
+            fin_sent: self.fin_sent,
+            cwnd_limited: self.cwnd_limited,
+            grows: self.grows,
         }
     }
 

@@ -50,7 +50,7 @@ pub fn tuple() -> FourTuple {
 
 impl Setup {
     pub fn listen_params(&self) -> ListenParams<'_> {
-        ListenParams { mss: self.mss, options: &self.options, defer_accept: self.defer_accept }
+        ListenParams { mss: self.mss, options: &self.options, defer_accept: self.defer_accept, prototype: None }
     }
 }
 
