@@ -129,8 +129,13 @@ fn close(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
 
 /// Leaves the states in which the user may send, once its close is queued.
 pub(super) fn continue_close(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
-    if parts.send_window.fin_queued() && matches!(parts.header_in.state, State::Established | State::CloseWait) {
-        parts.enter(Cause::Close, out, now);
+    if !parts.send_window.fin_queued() {
+        return;
+    }
+    match parts.header_in.state {
+        State::Established => parts.leave(State::Established, Cause::Close, out, now),
+        State::CloseWait => parts.leave(State::CloseWait, Cause::Close, out, now),
+        _ => {}
     }
 }
 

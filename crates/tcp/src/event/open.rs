@@ -62,7 +62,7 @@ impl TcpEvent for Open {
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) {
         out.count(Counter::ConnectionsOpened, 1);
         pcb.whole(out, |mut parts, out| {
-            parts.enter(Cause::ActiveOpen, out, now);
+            parts.leave(State::Closed, Cause::ActiveOpen, out, now);
             parts.header_out.marks.set_echo(ecn::syn_flags(out.config, 0));
             match self.0 {
                 None => parts.send_syn(out, now),

@@ -141,6 +141,7 @@ impl HeaderIn {
     }
 
     /// The user has closed: the data will not be read.
+    #[inline]
     pub(crate) fn is_orphan(&self) -> bool {
         !self.is_held() && self.state.is_synchronised()
     }
@@ -157,10 +158,16 @@ impl HeaderIn {
 
     /// After a change of the state or of the holder: reports how the connection counts against the stack's limits.
     pub(crate) fn recount(&self, out: &mut Outbox<'_>) {
-        out.standing = Some(match self.state {
+        self.recount_in(self.state, out);
+    }
+
+    /// [`HeaderIn::recount`] of a connection in `state`.
+    #[inline(always)]
+    pub(crate) fn recount_in(&self, state: State, out: &mut Outbox<'_>) {
+        out.standing = Some(match state {
             State::TimeWait => LimitClass::TimeWait,
             State::Closed | State::Listen => LimitClass::Free,
-            _ if self.is_orphan() => LimitClass::Orphan,
+            state if !self.is_held() && state.is_synchronised() => LimitClass::Orphan,
             _ => LimitClass::Free,
         });
     }

@@ -177,10 +177,19 @@ impl Pcb {
 }
 
 impl PcbMut<'_> {
-    /// Follow the transition table, in all three copies of the state. The only place that assigns a state.
+    /// Follow the transition table, in all three copies of the state.
+    #[inline(never)]
     pub(crate) fn enter(&mut self, cause: Cause, out: &mut Outbox<'_>, now: Time) {
-        let Some(state) = self.header_in.state.after(cause) else {
-            debug_assert!(false, "no transition from {} by {cause:?}", self.header_in.state);
+        self.leave(self.header_in.state, cause, out, now);
+    }
+
+    /// [`PcbMut::enter`] where it is known that the state is `from`: the table is consulted when this is compiled. The only
+    /// place that assigns a state.
+    #[inline(always)]
+    pub(crate) fn leave(&mut self, from: State, cause: Cause, out: &mut Outbox<'_>, now: Time) {
+        debug_assert_eq!(self.header_in.state, from);
+        let Some(state) = from.after(cause) else {
+            debug_assert!(false, "no transition from {from} by {cause:?}");
             return;
         };
         self.header_in.state = state;
@@ -188,7 +197,7 @@ impl PcbMut<'_> {
         self.send_window.state = state;
         self.receive_window.rare.note_state(state);
         self.send_window.rare.note_state(state);
-        self.header_in.recount(out);
+        self.header_in.recount_in(state, out);
         match state {
             State::Established => out.count(Counter::ConnectionsEstablished, 1),
             State::TimeWait => self.enter_time_wait(out, now),

@@ -115,8 +115,16 @@ impl Reassembly {
         *self = Reassembly::new();
     }
 
-    /// The same, and reports the memory that this frees.
+    /// The same, and reports the memory that this frees. Usually there is nothing.
+    #[inline(always)]
     pub(crate) fn give_up(&mut self, out: &mut Outbox<'_>) {
+        if self.record.is_some() {
+            self.give_up_all(out);
+        }
+    }
+
+    #[cold]
+    fn give_up_all(&mut self, out: &mut Outbox<'_>) {
         out.memory -= i64::from(self.memory());
         self.clear();
     }

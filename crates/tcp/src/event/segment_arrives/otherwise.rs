@@ -321,7 +321,7 @@ pub(super) fn establish_passively(parts: &mut PcbMut<'_>, header: &Header, out: 
 /// Leaves SYN-RECEIVED.
 fn synchronised(parts: &mut PcbMut<'_>, header: &Header, out: &mut Outbox<'_>, now: Time) {
     ecn::established(parts, out.config);
-    parts.enter(Cause::AckOfSyn, out, now);
+    parts.leave(State::SynReceived, Cause::AckOfSyn, out, now);
     // The first window that is scaled.
     let sw = &mut *parts.send_window;
     sw.wnd = u32::from(header.window) << sw.shift;
@@ -345,13 +345,13 @@ pub(super) fn acknowledge_fin(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now:
     out.ready |= Readiness::FLUSHED;
     match parts.header_in.state {
         State::FinWait1 => {
-            parts.enter(Cause::AckOfFin, out, now);
+            parts.leave(State::FinWait1, Cause::AckOfFin, out, now);
             super::super::close::watch_fin_wait_2(parts, out, now);
         }
         State::Closing => parts.enter(Cause::AckOfFin, out, now),
         State::LastAck => {
             out.count(Counter::ConnectionsClosed, 1);
-            parts.enter(Cause::AckOfFin, out, now);
+            parts.leave(State::LastAck, Cause::AckOfFin, out, now);
             parts.release(out);
         }
         _ => {}

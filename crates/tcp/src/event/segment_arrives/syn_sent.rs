@@ -14,7 +14,7 @@ use crate::outbox::{Outbox, Readiness};
 use crate::output;
 use crate::pcb::Ack;
 use crate::segment::Segment;
-use crate::state::Cause;
+use crate::state::{Cause, State};
 use crate::tick::since;
 use crate::user_timeout;
 
@@ -84,7 +84,7 @@ fn connected(arrival: &mut Option<Segment>, mut parts: PcbMut<'_>, out: &mut Out
     let with_data = parts.send_window.flight() > 1;
     our_syn::establish(&mut parts, &segment.header, out, now);
     ecn::connected(&mut parts, segment, out, now);
-    parts.enter(Cause::SynAck, out, now);
+    parts.leave(State::SynSent, Cause::SynAck, out, now);
     out.ready |= Readiness::CONNECTED | Readiness::WRITABLE;
     user_timeout::receive(segment, &mut parts, out, now);
     // An answer to our SYN may have data and other controls (RFC 9293 section 3.10.7.3), which follow the SYN.

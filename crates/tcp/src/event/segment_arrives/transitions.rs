@@ -128,6 +128,10 @@ fn take_fin(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Ack {
     }
     parts.header_out.advance(rw.nxt, rw.edge, rw.ts_recent, rw.delay.is_quick());
     out.ready |= Readiness::READABLE | Readiness::PEER_CLOSED;
-    parts.enter(Cause::Fin, out, now);
+    match parts.header_in.state {
+        State::Established => parts.leave(State::Established, Cause::Fin, out, now),
+        State::FinWait2 => parts.leave(State::FinWait2, Cause::Fin, out, now),
+        _ => parts.enter(Cause::Fin, out, now),
+    }
     ack
 }
