@@ -76,7 +76,7 @@ pub struct OwnedTable<P: Platform> {
 impl<P: Platform> OwnedTable<P> {
     /// An empty table over the stack's slab.
     pub(super) fn new(slab: &Arc<Connections<P>>, secrets: &Secrets) -> Self {
-        let (index, waits) = (Index::new(secrets), TimeWaits::new(secrets));
+        let (index, waits) = (Index::new(secrets), TimeWaits::new());
         OwnedTable { owner: slab.owner(), index, bindings: CellBindings::default(), waits }
     }
 

@@ -1,4 +1,4 @@
-//! The connections of a cell that are in TIME-WAIT and have no user: 64 bytes each, and a place in an index.
+//! The connections of a cell that are in TIME-WAIT and have no user: 64 bytes each, and a keyed hash with a place in an index.
 //!
 //! Such a connection leaves the slab, with its socket and its timer; [`tcp::TimeWait`] keeps what its PCB can still be
 //! asked for. When something happens to it, it is taken out, becomes a connection of the cell again for that event, and is
@@ -20,11 +20,10 @@ use sync::slab::Key;
 use tcp::TimeWait;
 use wire::FourTuple;
 
-use crate::secrets::Secrets;
 use crate::table::index::VacantEntry;
 use crate::timers::TimerPlace;
 
-/// Entries of a chunk: 1 KiB. There may be a thousand cells.
+/// Entries of a chunk: about 1 KiB. There may be a thousand cells.
 const CHUNK: usize = 16;
 /// `TimeWait::note` of a gap; otherwise it is the number of the local address.
 const GAP: u8 = u8::MAX;
@@ -44,6 +43,13 @@ struct TimeWaitEntry {
 }
 
 const _: () = assert!(size_of::<TimeWaitEntry>() <= 64);
+
+/// An entry in its chunk, with the keyed hash of its tuple, so that its end needs no other.
+#[derive(Clone, Copy)]
+struct QueuedTimeWait {
+    entry: TimeWaitEntry,
+    hash: VacantEntry,
+}
 
 /// The number of an entry, which counts the entries that were ever appended.
 type QueuePosition = u64;
@@ -66,7 +72,7 @@ struct TakenOut {
 
 /// See the module documentation.
 pub(super) struct TimeWaits {
-    chunks: VecDeque<Vec<TimeWaitEntry>>,
+    chunks: VecDeque<Vec<QueuedTimeWait>>,
     /// The position of the first entry of the first chunk.
     base: QueuePosition,
     /// The positions in use, gaps included.
@@ -74,7 +80,6 @@ pub(super) struct TimeWaits {
     end: QueuePosition,
     /// The low halves of the positions of entries, by tuple.
     index: HashTable<u32>,
-    secrets: Secrets,
     /// The stack's own addresses, each with the number of entries that have it.
     locals: Vec<(IpAddr, u32)>,
     /// The latest end of all that were put in.
@@ -86,14 +91,13 @@ pub(super) struct TimeWaits {
 
 impl TimeWaits {
     /// None.
-    pub(super) fn new(secrets: &Secrets) -> Self {
+    pub(super) fn new() -> Self {
         TimeWaits {
             chunks: VecDeque::new(),
             base: 0,
             first: 0,
             end: 0,
             index: HashTable::new(),
-            secrets: secrets.clone(),
             locals: Vec::new(),
             latest: Time::ZERO,
             taken_out: None,
@@ -114,8 +118,8 @@ impl TimeWaits {
 
     /// Memory held, in bytes.
     pub(super) fn footprint(&self) -> usize {
-        let chunks = self.chunks.len() * (CHUNK * size_of::<TimeWaitEntry>())
-            + self.chunks.capacity() * size_of::<Vec<TimeWaitEntry>>();
+        let chunks = self.chunks.len() * (CHUNK * size_of::<QueuedTimeWait>())
+            + self.chunks.capacity() * size_of::<Vec<QueuedTimeWait>>();
         chunks + self.index.allocation_size() + self.locals.capacity() * size_of::<(IpAddr, u32)>()
     }
 
@@ -141,21 +145,22 @@ impl TimeWaits {
         &mut self,
         key: Option<Key>,
         (tuple, hash): (&FourTuple, VacantEntry),
-        kept: TimeWait,
+        mut kept: TimeWait,
         now: Time,
     ) -> bool {
         let deadline = kept.deadline(now);
         let Some(note) = self.local(tuple.local_addr) else { return false };
+        kept.note = note;
         let (remote, FourTuple { remote_port, local_port, .. }) = (mapped(tuple.remote_addr), *tuple);
-        let entry = TimeWaitEntry { remote, remote_port, local_port, kept: kept.with_note(note) };
+        let entry = TimeWaitEntry { remote, remote_port, local_port, kept };
         let gap = self.taken_out.take_if(|taken| Some(taken.key) == key).filter(|taken| taken.deadline == deadline);
         let position = match gap {
             Some(taken) if (self.first..self.end).contains(&taken.position) => {
-                *self.at_mut(taken.position) = entry;
+                *self.queued_mut(taken.position) = QueuedTimeWait { entry, hash };
                 taken.position
             }
             _ if !self.has_no_first() && deadline < self.latest => return false,
-            _ => self.append(entry, deadline),
+            _ => self.append(QueuedTimeWait { entry, hash }, deadline),
         };
         self.locals[usize::from(note)].1 += 1;
         self.enter(position, hash);
@@ -168,7 +173,7 @@ impl TimeWaits {
         let TimeWaits { chunks, locals, index, base, .. } = self;
         let is_it = |low: &u32| {
             let at = position(*base, *low) - *base;
-            let entry = &chunks[at as usize / CHUNK][at as usize % CHUNK];
+            let entry = &chunks[at as usize / CHUNK][at as usize % CHUNK].entry;
             entry.remote_port == tuple.remote_port
                 && entry.local_port == tuple.local_port
                 && entry.remote == remote
@@ -189,14 +194,13 @@ impl TimeWaits {
         self.taken_out.as_ref().map(|taken| taken.key)
     }
 
-    /// Takes out the first entry, if its TIME-WAIT has ended; returns it with its tuple.
-    pub(super) fn expire(&mut self, now: Time) -> Option<(FourTuple, TimeWait)> {
+    /// Takes out the first entry, if its TIME-WAIT has ended; returns it, with its tuple if that is `wanted`.
+    pub(super) fn expire(&mut self, now: Time, wanted: bool) -> Option<(Option<FourTuple>, TimeWait)> {
         while self.deadline().is_some_and(|deadline| deadline <= now) {
             let (at, kept) = (self.first, self.at(self.first).kept);
             if kept.note != GAP {
-                let (low, tuple) = (at as u32, self.tuple(at));
-                let hash = VacantEntry::of(&self.secrets, &tuple);
-                if let Ok(found) = self.index.find_entry(hash.spread(), |other| *other == low) {
+                let (low, tuple) = (at as u32, wanted.then(|| self.tuple(at)));
+                if let Ok(found) = self.index.find_entry(self.hash(at).spread(), |other| *other == low) {
                     found.remove();
                 }
                 self.leave_gap(at);
@@ -241,7 +245,7 @@ impl TimeWaits {
     }
 
     /// Appends an entry, whose TIME-WAIT ends last; returns its position.
-    fn append(&mut self, entry: TimeWaitEntry, deadline: Time) -> QueuePosition {
+    fn append(&mut self, queued: QueuedTimeWait, deadline: Time) -> QueuePosition {
         if (self.end - self.first) as usize > 2 * self.len() + FEW {
             self.close_gaps();
         }
@@ -249,7 +253,7 @@ impl TimeWaits {
             self.chunks.push_back(Vec::with_capacity(CHUNK));
         }
         if let Some(chunk) = self.chunks.back_mut() {
-            chunk.push(entry);
+            chunk.push(queued);
         }
         self.latest = deadline;
         self.end += 1;
@@ -257,10 +261,10 @@ impl TimeWaits {
     }
 
     fn enter(&mut self, at: QueuePosition, hash: VacantEntry) {
-        let TimeWaits { chunks, base, locals, secrets, index, .. } = self;
+        let TimeWaits { chunks, base, index, .. } = self;
         index.insert_unique(hash.spread(), at as u32, |low| {
             let at = (position(*base, *low) - *base) as usize;
-            VacantEntry::of(secrets, &tuple_of(&chunks[at / CHUNK][at % CHUNK], locals)).spread()
+            chunks[at / CHUNK][at % CHUNK].hash.spread()
         });
     }
 
@@ -289,9 +293,9 @@ impl TimeWaits {
     fn close_gaps(&mut self) {
         let mut to = self.first;
         for from in self.first..self.end {
-            let entry = *self.at(from);
-            if entry.kept.note != GAP {
-                *self.at_mut(to) = entry;
+            let queued = *self.queued(from);
+            if queued.entry.kept.note != GAP {
+                *self.queued_mut(to) = queued;
                 to += 1;
             }
         }
@@ -306,14 +310,22 @@ impl TimeWaits {
         (self.first..self.end).for_each(|at| self.enter(at, self.hash(at)));
     }
 
-    fn at(&self, position: QueuePosition) -> &TimeWaitEntry {
+    fn queued(&self, position: QueuePosition) -> &QueuedTimeWait {
         let at = (position - self.base) as usize;
         &self.chunks[at / CHUNK][at % CHUNK]
     }
 
-    fn at_mut(&mut self, position: QueuePosition) -> &mut TimeWaitEntry {
+    fn queued_mut(&mut self, position: QueuePosition) -> &mut QueuedTimeWait {
         let at = (position - self.base) as usize;
         &mut self.chunks[at / CHUNK][at % CHUNK]
+    }
+
+    fn at(&self, position: QueuePosition) -> &TimeWaitEntry {
+        &self.queued(position).entry
+    }
+
+    fn at_mut(&mut self, position: QueuePosition) -> &mut TimeWaitEntry {
+        &mut self.queued_mut(position).entry
     }
 
     fn tuple(&self, position: QueuePosition) -> FourTuple {
@@ -321,7 +333,7 @@ impl TimeWaits {
     }
 
     fn hash(&self, position: QueuePosition) -> VacantEntry {
-        VacantEntry::of(&self.secrets, &self.tuple(position))
+        self.queued(position).hash
     }
 }
 
@@ -354,6 +366,7 @@ mod tests {
     use wire::tcp::TcpFlags;
 
     use super::*;
+    use crate::secrets::Secrets;
 
     /// A PCB in TIME-WAIT, whose peer repeats its FIN.
     struct Closed {
@@ -421,7 +434,7 @@ mod tests {
     /// Against the naive model: what was put in is found, comes out once, and ends in time, whatever else happens.
     #[test]
     fn agrees_with_a_map() {
-        let (mut closed, mut waits, mut dice) = (Closed::new(), TimeWaits::new(&secrets()), Dice(5));
+        let (mut closed, mut waits, mut dice) = (Closed::new(), TimeWaits::new(), Dice(5));
         let mut model: HashMap<usize, Time> = HashMap::new();
         let (mut now, mut most, mut ended) = (second(100), 0, 0);
         for _ in 0..60_000 {
@@ -457,8 +470,12 @@ mod tests {
                     model.insert(n, again.deadline(now));
                 }
                 _ => {
-                    while let Some((_, kept)) = waits.expire(now) {
+                    while let Some((ended_tuple, kept)) = waits.expire(now, true) {
                         assert!(kept.deadline(now) <= now);
+                        let is_it = |(n, deadline): (&usize, &Time)| {
+                            Some(tuple(*n)) == ended_tuple && *deadline == kept.deadline(now)
+                        };
+                        assert!(model.iter().any(is_it), "it is the one that ends");
                         ended += 1;
                     }
                     model.retain(|_, deadline| *deadline > now);
@@ -473,14 +490,14 @@ mod tests {
         assert!(ended > 1000, "{ended}");
         // The model has 2000 at most, and there are twice as many gaps at most.
         assert!(most < 3 * 4000 * 64, "{most}");
-        while waits.expire(now + Duration::from_secs(61)).is_some() {}
+        while waits.expire(now + Duration::from_secs(61), true).is_some() {}
         waits.trim();
         assert_eq!((waits.len(), waits.chunks.len(), waits.deadline()), (0, 0, None));
     }
 
     #[test]
     fn one_that_would_end_before_others_stays_out() {
-        let (mut closed, mut waits) = (Closed::new(), TimeWaits::new(&secrets()));
+        let (mut closed, mut waits) = (Closed::new(), TimeWaits::new());
         let (early, late) = (closed.kept(second(100)), closed.kept(second(200)));
         let mut put = |n, kept| waits.put(Some(key(n)), (&tuple(n), hash(&tuple(n))), kept, second(200));
         assert_eq!((put(1, late), put(2, early), put(3, late)), (true, false, true));
@@ -490,14 +507,14 @@ mod tests {
     /// One that was taken out and ends before it comes back has no place: the queue has passed its gap.
     #[test]
     fn one_whose_gap_has_gone_is_not_put_there() {
-        let (mut closed, mut waits) = (Closed::new(), TimeWaits::new(&secrets()));
+        let (mut closed, mut waits) = (Closed::new(), TimeWaits::new());
         let (early, late) = (closed.kept(second(100)), closed.kept(second(130)));
         let end = early.deadline(second(100));
         assert!(waits.put(None, (&tuple(1), hash(&tuple(1))), early, second(100)));
         assert!(waits.put(None, (&tuple(2), hash(&tuple(2))), late, second(130)));
         let (position, kept) = waits.take(&tuple(1), hash(&tuple(1))).expect("it is there");
         waits.revived(key(1), position, end);
-        assert!(waits.expire(end).is_none(), "the other ends later");
+        assert!(waits.expire(end, true).is_none(), "the other ends later");
         assert!(!waits.put(Some(key(1)), (&tuple(1), hash(&tuple(1))), kept, end));
         assert_eq!(waits.tuples(), [tuple(2)]);
     }
@@ -505,7 +522,7 @@ mod tests {
     /// There are 255 local addresses at most, and a number is free when no entry has it.
     #[test]
     fn local_addresses_have_numbers() {
-        let (mut closed, mut waits) = (Closed::new(), TimeWaits::new(&secrets()));
+        let (mut closed, mut waits) = (Closed::new(), TimeWaits::new());
         let kept = closed.kept(second(100));
         let of = |n: u16| FourTuple { local_addr: [10, 1, (n >> 8) as u8, n as u8].into(), ..tuple(0) };
         let mut put = |n: u16| waits.put(Some(key(n.into())), (&of(n), hash(&of(n))), kept, second(100));
@@ -521,7 +538,7 @@ mod tests {
     #[test]
     fn an_entry_of_either_family_has_64_bytes() {
         assert_eq!(size_of::<TimeWaitEntry>(), 64);
-        let (mut closed, mut waits) = (Closed::new(), TimeWaits::new(&secrets()));
+        let (mut closed, mut waits) = (Closed::new(), TimeWaits::new());
         let kept = closed.kept(second(100));
         (0..4000).for_each(|n| assert!(waits.put(Some(key(n)), (&tuple(n), hash(&tuple(n))), kept, second(100))));
         assert!(waits.footprint() <= 4000 * (64 + 16), "{} bytes each", waits.footprint() / 4000);
@@ -535,7 +552,7 @@ mod tests {
 
     /// The same, after as many others as `start`.
     fn with_from(start: QueuePosition, numbers: std::ops::Range<usize>) -> TimeWaits {
-        let (mut closed, mut waits) = (Closed::new(), TimeWaits::new(&secrets()));
+        let (mut closed, mut waits) = (Closed::new(), TimeWaits::new());
         (waits.base, waits.first, waits.end) = (start, start, start);
         let kept = closed.kept(second(100));
         for n in numbers {
@@ -589,17 +606,17 @@ mod tests {
     fn all_memory_counts() {
         let mut waits = with(0..4000);
         let (chunks, places) = (4000 / CHUNK, waits.chunks.capacity());
-        let beside = places * size_of::<Vec<TimeWaitEntry>>() + waits.index.allocation_size();
+        let beside = places * size_of::<Vec<QueuedTimeWait>>() + waits.index.allocation_size();
         assert!(places >= chunks && waits.index.allocation_size() > 4000 * size_of::<u32>());
-        assert!((0..1000).contains(&(waits.footprint() - chunks * 1024 - beside)), "{}", waits.footprint());
-        while waits.expire(second(200)).is_some() {}
+        assert!((0..1000).contains(&(waits.footprint() - chunks * 1088 - beside)), "{}", waits.footprint());
+        while waits.expire(second(200), false).is_some() {}
         assert!((1..1000).contains(&(waits.footprint() - beside)), "{}: addresses remain", waits.footprint());
         waits.trim();
         assert!(waits.footprint() < beside / 100, "{}", waits.footprint());
 
         let few = with(0..255).footprint();
         let mut closed = Closed::new();
-        let (kept, mut waits) = (closed.kept(second(100)), TimeWaits::new(&secrets()));
+        let (kept, mut waits) = (closed.kept(second(100)), TimeWaits::new());
         for n in 0..255 {
             let tuple = FourTuple { local_addr: [10, 1, 0, n].into(), ..tuple(0) };
             assert!(waits.put(None, (&tuple, hash(&tuple)), kept, second(100)));
@@ -610,7 +627,7 @@ mod tests {
     /// Numbers of entries are counted on beyond 32 bits, of which the index has the low half.
     #[test]
     fn positions_outgrow_32_bits() {
-        let (mut closed, mut waits) = (Closed::new(), TimeWaits::new(&secrets()));
+        let (mut closed, mut waits) = (Closed::new(), TimeWaits::new());
         let start = u64::from(u32::MAX) - 20;
         (waits.base, waits.first, waits.end) = (start, start, start);
         let mut now = second(100);
@@ -624,7 +641,7 @@ mod tests {
                 let kept = closed.kept(now);
                 assert!(waits.put(None, (&tuple(again), hash(&tuple(again))), kept, now));
             }
-            while waits.expire(now - Duration::from_secs(20) + Duration::from_secs(60)).is_some() {}
+            while waits.expire(now + Duration::from_secs(40), false).is_some() {}
         }
         assert!(waits.first > 1 << 32);
         assert_eq!(waits.tuples().len(), waits.len());

@@ -100,8 +100,9 @@ impl<P: Platform> Cell<P> {
         let control = self.shared.control();
         let mut expired = 0;
         let connections = &mut self.directory.connections;
-        while let Some((tuple, kept)) = connections.waits.expire(now) {
-            if connections.bindings.are_kept() {
+        let bound = connections.bindings.are_kept();
+        while let Some((tuple, kept)) = connections.waits.expire(now, bound) {
+            if let Some(tuple) = tuple {
                 connections.bindings.release(self.shared.egress().rss().hash_tcp(&tuple));
             }
             kept.expire(&self.counters);

@@ -135,13 +135,6 @@ impl TimeWait {
         })
     }
 
-    /// The same value with another note.
-    #[inline]
-    #[must_use]
-    pub fn with_note(self, note: u8) -> TimeWait {
-        TimeWait { note, ..self }
-    }
-
     /// The end of TIME-WAIT, a multiple of [`RESOLUTION`]; `near`: any time less than 26 days before or after it.
     #[inline]
     pub fn deadline(&self, near: Time) -> Time {
