@@ -406,6 +406,9 @@ fn emit_waiting<P: Platform>(
     out: &mut Outbox<'_>,
     deferred: &mut DeferredEffects<P>,
 ) {
+    if out.segments.is_empty() {
+        return;
+    }
     let mut latest = *route;
     shared.egress().emit(flow, &mut latest, out, deferred);
     if out.path == PathUpdate::None {

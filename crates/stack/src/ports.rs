@@ -99,11 +99,11 @@ impl<P: Platform> Default for PortNumbers<P> {
 impl<P: Platform> PortNumbers<P> {
     /// Candidate local ports for a connection to `remote`, each at most once: the dynamic range in a random rotation,
     /// then the registered one.
-    pub fn candidates(&self, secrets: &Secrets, local: IpAddr, remote: SocketAddr) -> impl Iterator<Item = u16> {
+    #[inline]
+    pub fn candidates(&self, secrets: &Secrets, local: IpAddr, remote: SocketAddr) -> PortCandidates {
         let compute = || secrets.port_offset(local, remote.ip(), remote.port());
         let offset = self.recent.here().towards(words(local, remote), compute);
-        let start = offset.wrapping_add(self.counter.fetch_add(1, Ordering::Relaxed));
-        rotate(*EPHEMERAL.start(), *EPHEMERAL.end(), start).chain(rotate(EXTENDED, *EPHEMERAL.start() - 1, start))
+        PortCandidates { start: offset.wrapping_add(self.counter.fetch_add(1, Ordering::Relaxed)), tried: 0 }
     }
 
     /// Records how many candidates were skipped before one was free. The next search begins after them, like the RFC's
@@ -163,8 +163,53 @@ fn overlap(one: IpAddr, other: IpAddr) -> bool {
 }
 
 fn rotate(first: u16, last: u16, start: u32) -> impl Iterator<Item = u16> {
-    let count = u32::from(last - first) + 1;
-    (0..count).map(move |n| first + ((start % count + n) % count) as u16)
+    (0..ports_in(first, last)).map(move |n| rotated(first, last, start, n))
+}
+
+/// How many ports there are from `first` to `last`.
+#[inline(always)]
+const fn ports_in(first: u16, last: u16) -> u32 {
+    (last - first) as u32 + 1
+}
+
+/// Port number `n` of those from `first` to `last`, in the order that begins at `start`.
+#[inline(always)]
+fn rotated(first: u16, last: u16, start: u32, n: u32) -> u16 {
+    let count = ports_in(first, last);
+    first + ((start % count + n) % count) as u16
+}
+
+/// See [`PortNumbers::candidates`].
+pub struct PortCandidates {
+    start: u32,
+    tried: u32,
+}
+
+impl Iterator for PortCandidates {
+    type Item = u16;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<u16> {
+        const DYNAMIC: u32 = ports_in(*EPHEMERAL.start(), *EPHEMERAL.end());
+        let n = self.tried;
+        if n < DYNAMIC {
+            self.tried += 1;
+            return Some(rotated(*EPHEMERAL.start(), *EPHEMERAL.end(), self.start, n));
+        }
+        self.next_registered(n - DYNAMIC)
+    }
+}
+
+impl PortCandidates {
+    /// Registered port number `n`.
+    #[cold]
+    fn next_registered(&mut self, n: u32) -> Option<u16> {
+        let (first, last) = (EXTENDED, *EPHEMERAL.start() - 1);
+        (n < ports_in(first, last)).then(|| {
+            self.tried += 1;
+            rotated(first, last, self.start, n)
+        })
+    }
 }
 
 #[cfg(test)]

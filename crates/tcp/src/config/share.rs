@@ -25,7 +25,12 @@ impl DataShare {
 
     /// The memory in bytes of which `data` bytes are the share: [`DataShare::data`] of it is `data` again, unless it is
     /// capped at 2^32 - 1. Of two such amounts it is the larger, rounder one.
+    #[inline]
     pub const fn memory(self, data: u32) -> u32 {
+        // Nearly always, and without a division.
+        if self.0 == DataShare::HALF.0 {
+            return data.saturating_mul(2);
+        }
         let data = data as u64;
         let memory = match self.bounded() {
             overhead @ 1.. => data + data / ((1 << overhead) - 1),
