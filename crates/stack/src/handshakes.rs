@@ -200,7 +200,7 @@ impl<P: Platform> Handshakes<P> {
 /// The parameters of a listener's children. `options` are the listener's, completed with those of the path. The MSS
 /// matters only when a SYN is answered.
 fn params<'o, P: Platform>(options: &'o ConnectionOptions, listener: &ListenerShared<P>, mss: u16) -> ListenParams<'o> {
-    ListenParams { mss, options, defer_accept: listener.defer_accept(), prototype: None }
+    ListenParams { mss, options, defer_accept: listener.defer_accept() }
 }
 
 impl<P: Platform> Handshakes<P> {
@@ -253,12 +253,13 @@ impl<P: Platform> Handshakes<P> {
         let (half_open, Kept { listener, route, .. }) = self.cache.get_mut(slot)?;
         let flow = Flow { tuple: *half_open.tuple(), hash: half_open.flow_hash() };
         let options = options_on_path(shared, listener, flow.tuple.remote_addr);
-        let mut params = params(&options, listener, u16::MAX);
-        if let Cow::Borrowed(_) = options {
-            params.prototype = self.prototype.of(listener, half_open, &params, (shared.control().tcp(), now));
-        }
+        let params = params(&options, listener, u16::MAX);
+        let prototype = match options {
+            Cow::Borrowed(_) => self.prototype.of(listener, half_open, &params, (shared.control().tcp(), now)),
+            Cow::Owned(_) => None,
+        };
         let mut out = shared.egress().outbox(shared.control(), &flow, route, counters);
-        let progress = half_open.segment_arrives(&params, segment, (child, &mut out), now);
+        let progress = half_open.segment_arrives((&params, prototype), segment, (child, &mut out), now);
         emit_waiting(shared, &flow, route, &mut out, deferred);
         match progress {
             Progress::Waiting => None,

@@ -114,7 +114,7 @@ mod tests {
         let (local, remote) = ([10, 0, 0, 1], [10, 0, 0, 2]);
         let buffer = PktBuf::from_slice(&Segment::syn(4000, 80).bytes(remote, local)).expect("a buffer");
         let syn = tcp::Segment::parse(local.into(), remote.into(), buffer, Verify::Now).expect("a good segment");
-        let params = ListenParams { mss, options: listener.options(), defer_accept: 0, prototype: None };
+        let params = ListenParams { mss, options: listener.options(), defer_accept: 0 };
         let (isn, counters) = (Isn { iss: SeqNumber(1), ts_offset: 2, flow_hash: Some(3) }, Counters::new());
         let out = &mut Outbox::new(config, &counters);
         let half_open = tcp::listen::syn_arrives(&params, &syn, isn, None, out, NOW).expect("it is a SYN");

@@ -16,7 +16,6 @@ pub use share::DataShare;
 pub use crate::window_rule::WindowRule;
 
 use crate::congestion::Kind;
-use crate::handshake::ChildPrototype;
 use crate::rtt::RttConfig;
 use crate::scarcity::Pressure;
 
@@ -539,8 +538,6 @@ pub struct ListenParams<'o> {
     /// Number of SYN-ACK time-outs before a bare acknowledgement opens the connection; until then only data does
     /// (`TCP_DEFER_ACCEPT`). 0: every acknowledgement does.
     pub defer_accept: u8,
-    /// A prototype made with these options and the present configuration, for children like it.
-    pub prototype: Option<&'o ChildPrototype>,
 }
 
 /// The number of SYN-ACK time-outs in `time`, if the first is one second and each doubles: how `TCP_DEFER_ACCEPT`

@@ -16,6 +16,18 @@ pub struct Isn {
     pub flow_hash: Option<u32>,
 }
 
+/// The values in which the PCBs of similar handshakes differ.
+pub(crate) struct ChildIdentity<'a> {
+    pub(crate) tuple: &'a FourTuple,
+    pub(crate) isn: Isn,
+    /// The sequence number of the peer's SYN.
+    pub(crate) irs: SeqNumber,
+    pub(crate) ts_recent: u32,
+    /// When the SYN-ACK was sent, in microseconds modulo 2^32.
+    pub(crate) sent: u32,
+    pub(crate) now: Time,
+}
+
 /// The secret key. Any thread may use it.
 #[derive(Clone)]
 pub struct IsnKey(pub (u64, u64));

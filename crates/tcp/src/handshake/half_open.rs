@@ -10,12 +10,12 @@ use observe::{Counter, DropReason, Time};
 use wire::tcp::{ExtraOptions, FastOpen, Header, TcpFlags, UserTimeout};
 use wire::{FourTuple, SeqNumber};
 
-use super::prototype::{ChildIdentity, ChildPrototype, HandshakeKind, is_ipv6};
+use super::prototype::{ChildPrototype, HandshakeKind, is_ipv6};
 use crate::config::{Config, ListenParams};
 use crate::ecn::{self, EcnMode};
 use crate::event::segment_arrives::arrives_beside_lane;
 use crate::event::{IcmpError, IcmpKind, Negotiation};
-use crate::isn::Isn;
+use crate::isn::{ChildIdentity, Isn};
 use crate::mss;
 use crate::outbox::Outbox;
 use crate::output;
@@ -283,10 +283,10 @@ impl HalfOpen {
 
     /// A segment of this connection has arrived (RFC 9293 section 3.10.7.4, SYN-RECEIVED). If it completes the
     /// handshake, the connection is left in `child`, which is empty before: a PCB is large, and is made where the caller
-    /// needs it.
+    /// needs it. `prototype`: one made with the options in `params` and the present configuration, if there is one.
     pub fn segment_arrives(
         &mut self,
-        params: &ListenParams<'_>,
+        (params, prototype): (&ListenParams<'_>, Option<&ChildPrototype>),
         arrival: &mut Option<Segment>,
         (child, out): (&mut Option<Pcb>, &mut Outbox<'_>),
         now: Time,
@@ -305,7 +305,7 @@ impl HalfOpen {
             out.dropped(DropReason::TcpDeferred);
             return Progress::Waiting;
         }
-        let pcb = match params.prototype.filter(|prototype| prototype.serves(self)) {
+        let pcb = match prototype.filter(|prototype| prototype.serves(self)) {
             Some(prototype) => self.copy(prototype, child, now),
             None => self.revive(child, params, out.config, now),
         };
@@ -438,8 +438,7 @@ mod tests {
         for (timestamps, first) in [(None, 59_860), (Some(7), 59_368)] {
             let agreed = Negotiation { peer_mss: 1000, shift: Some(0), timestamps, sack: true };
             let isn = Isn { iss: SeqNumber(1), ts_offset: 0, flow_hash: None };
-            let params =
-                ListenParams { mss: 1460, options: &ConnectionOptions::default(), defer_accept: 0, prototype: None };
+            let params = ListenParams { mss: 1460, options: &ConnectionOptions::default(), defer_accept: 0 };
             let half_open = HalfOpen::new(tuple, SeqNumber(100), isn, &params, &agreed, (&config, Time::ZERO));
             let mut child = None;
             let pcb = half_open.revive(&mut child, &params, &config, Time::ZERO);

@@ -20,7 +20,7 @@ mod admission;
 mod early;
 mod half_open;
 pub mod listen;
-pub(crate) mod prototype;
+mod prototype;
 mod secrets;
 mod syn_cache;
 pub mod syn_cookie;

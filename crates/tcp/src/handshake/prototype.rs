@@ -8,24 +8,12 @@
 use core::net::IpAddr;
 
 use observe::Time;
-use wire::{FourTuple, SeqNumber};
+use wire::FourTuple;
 
 use super::half_open::HalfOpen;
 use crate::config::{Config, ListenParams};
-use crate::isn::Isn;
+use crate::isn::ChildIdentity;
 use crate::pcb::{Pcb, Reassembly};
-
-/// The values in which the PCBs of similar handshakes differ.
-pub(crate) struct ChildIdentity<'a> {
-    pub(crate) tuple: &'a FourTuple,
-    pub(crate) isn: Isn,
-    /// The sequence number of the peer's SYN.
-    pub(crate) irs: SeqNumber,
-    pub(crate) ts_recent: u32,
-    /// When the SYN-ACK was sent, in microseconds modulo 2^32.
-    pub(crate) sent: u32,
-    pub(crate) now: Time,
-}
 
 /// What half-open connections must have in common for their PCBs to be alike, beside the options of the listener and
 /// the configuration.
@@ -91,12 +79,14 @@ mod tests {
     use core::time::Duration;
 
     use observe::Counters;
+    use wire::SeqNumber;
 
     use super::*;
     use crate::config::{ConnectionOptions, KeepAlive};
     use crate::congestion::Kind;
     use crate::ecn::EcnMode;
     use crate::event::Negotiation;
+    use crate::isn::Isn;
     use crate::outbox::Outbox;
     use crate::profile::Profile;
 
@@ -104,7 +94,7 @@ mod tests {
     const NOW: Time = Time::from_millis(86_400_177);
 
     fn params(options: &ConnectionOptions, mss: u16) -> ListenParams<'_> {
-        ListenParams { mss, options, defer_accept: 0, prototype: None }
+        ListenParams { mss, options, defer_accept: 0 }
     }
 
     fn tuple(ipv6: bool, n: u16) -> FourTuple {

@@ -150,7 +150,7 @@ pub fn complete(
 ) -> bool {
     // Without stored state nothing can wait for payload.
     let params = ListenParams { defer_accept: 0, ..*params };
-    match half_open.segment_arrives(&params, arrival, (child, out), now) {
+    match half_open.segment_arrives((&params, None), arrival, (child, out), now) {
         Progress::Established => {
             out.count(Counter::SynCookiesIn, 1);
             true

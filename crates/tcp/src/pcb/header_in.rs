@@ -11,7 +11,7 @@ use super::UserSettings;
 use crate::config::{Config, ConnectionOptions};
 use crate::ecn_state::{CE, NOT_ECT};
 use crate::error::Error;
-use crate::handshake::prototype::ChildIdentity;
+use crate::isn::ChildIdentity;
 use crate::outbox::{Outbox, Readiness};
 use crate::scarcity::LimitClass;
 use crate::segment::Segment;

@@ -15,8 +15,7 @@ use wire::{FourTuple, SeqNumber};
 use super::receive_window::RecvSnapshot;
 use crate::config::ConnectionOptions;
 use crate::ecn_state::{EcnState, Marks};
-use crate::handshake::prototype::ChildIdentity;
-use crate::isn::Isn;
+use crate::isn::{ChildIdentity, Isn};
 
 /// Bits of `HeaderOut::class` that hold the class.
 const CLASS: u8 = !3;

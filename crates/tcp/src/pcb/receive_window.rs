@@ -16,7 +16,7 @@ use super::fifo::{Appended, Fifo};
 use super::sizing::opening;
 use super::{Rare, Reassembly, Sizing};
 use crate::config::{Config, ConnectionOptions};
-use crate::handshake::prototype::ChildIdentity;
+use crate::isn::ChildIdentity;
 use crate::outbox::Outbox;
 use crate::scarcity::of_buffer;
 use crate::state::State;

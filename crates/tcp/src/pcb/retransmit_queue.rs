@@ -9,7 +9,7 @@ use wire::checksum::Sum;
 
 use super::fifo::{Appended, Fifo};
 use super::send_log::SendLog;
-use crate::handshake::prototype::ChildIdentity;
+use crate::isn::ChildIdentity;
 use crate::scarcity::{of_buffer, of_chunk};
 
 /// Writes of up to this many bytes are copied into the tail of the queue if that is pooled and has room.

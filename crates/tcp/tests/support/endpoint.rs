@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use observe::{Counters, Time};
 use pktbuf::{Chunk, PktBuf};
 use tcp::config::WindowRule;
+use tcp::handshake::ChildPrototype;
 use tcp::{
     Config, Disposition, Error, HalfOpen, Isn, ListenParams, OpenParams, Outbox, Pcb, Progress, Readiness, Receive,
     RunArrives, Scarcity, Segment, SegmentArrives, Send, State, Status, StatusReport, TableChange, TcpEvent, Timeouts,
@@ -50,7 +51,7 @@ pub fn tuple() -> FourTuple {
 
 impl Setup {
     pub fn listen_params(&self) -> ListenParams<'_> {
-        ListenParams { mss: self.mss, options: &self.options, defer_accept: self.defer_accept, prototype: None }
+        ListenParams { mss: self.mss, options: &self.options, defer_accept: self.defer_accept }
     }
 }
 
@@ -288,8 +289,11 @@ impl Endpoint {
     fn half_open_arrives(&mut self, segment: Segment, now: Time) {
         let Some(mut half_open) = self.half_open.take() else { return };
         self.half_open = self.with_outbox(|driver, out, setup| {
-            let mut child = None;
-            match half_open.segment_arrives(&setup.listen_params(), &mut Some(segment), (&mut child, out), now) {
+            let (mut child, params) = (None, setup.listen_params());
+            // As where many connections are accepted.
+            let prototype = ChildPrototype::of(&half_open, &params, out.config, now);
+            let params = (&params, prototype.as_ref());
+            match half_open.segment_arrives(params, &mut Some(segment), (&mut child, out), now) {
                 Progress::Waiting => Some(half_open),
                 Progress::Ended => {
                     out.table = TableChange::Remove;

@@ -16,7 +16,7 @@ fn tuple(port: u16) -> FourTuple {
 fn half_open(port: u16, config: &Config, now: Time) -> HalfOpen {
     let agreed = Negotiation { peer_mss: 1000, shift: None, timestamps: None, sack: false };
     let isn = Isn { iss: SeqNumber(1), ts_offset: 0, flow_hash: None };
-    let params = ListenParams { mss: 1460, options: &ConnectionOptions::default(), defer_accept: 0, prototype: None };
+    let params = ListenParams { mss: 1460, options: &ConnectionOptions::default(), defer_accept: 0 };
     HalfOpen::new(tuple(port), SeqNumber(100), isn, &params, &agreed, (config, now))
 }
 
@@ -64,7 +64,7 @@ fn what_was_put_in_is_found_until_it_is_taken_out() {
 fn hashed(port: u16, flow_hash: u32, config: &Config) -> HalfOpen {
     let agreed = Negotiation { peer_mss: 1000, shift: None, timestamps: None, sack: false };
     let isn = Isn { iss: SeqNumber(1), ts_offset: 0, flow_hash: Some(flow_hash) };
-    let params = ListenParams { mss: 1460, options: &ConnectionOptions::default(), defer_accept: 0, prototype: None };
+    let params = ListenParams { mss: 1460, options: &ConnectionOptions::default(), defer_accept: 0 };
     HalfOpen::new(tuple(port), SeqNumber(100), isn, &params, &agreed, (config, Time::ZERO))
 }
 
@@ -127,8 +127,7 @@ fn time_outs_come_in_the_order_of_their_deadlines() {
     let out = |half_open: &mut HalfOpen, limit, now| {
         let counters = observe::Counters::new();
         let mut out = crate::outbox::Outbox::new(&config, &counters);
-        let params =
-            ListenParams { mss: 1460, options: &ConnectionOptions::default(), defer_accept: 0, prototype: None };
+        let params = ListenParams { mss: 1460, options: &ConnectionOptions::default(), defer_accept: 0 };
         half_open.timed_out(&params, limit, &mut out, now)
     };
     let mut now = start;
