@@ -86,7 +86,7 @@ impl core::fmt::Debug for LinkHeader {
 }
 
 /// Makes room for `N` more bytes in front of the packet, and moves a partial checksum's start along.
-#[inline]
+#[inline(always)]
 pub(crate) fn front<const N: usize>(packet: &mut PktBuf) -> &mut [u8; N] {
     if let Checksum::Partial { start, .. } = &mut packet.meta_mut().checksum {
         *start += N as u16;

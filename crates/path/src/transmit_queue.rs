@@ -240,8 +240,8 @@ impl<P: Platform, W> TransmitQueue<P, W> {
         self.given(&mut state, dirty);
     }
 
-    /// [`TransmitQueue::transmit`] for one frame.
-    #[inline]
+    /// [`TransmitQueue::transmit`] for one frame. Always inlined: nearly every frame of a connection takes it.
+    #[inline(always)]
     pub fn transmit_one(&self, frame: PktBuf, counters: &Counters, dirty: &mut Dirty) {
         let Ok(mut state) = self.state.enter() else {
             return self.leave(dirty, |mail| mail.put(frame, counters));

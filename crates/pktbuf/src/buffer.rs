@@ -267,7 +267,7 @@ impl PktBuf {
     ///
     /// # Panics
     /// If `n` exceeds the headroom.
-    #[inline]
+    #[inline(always)]
     pub fn push_front(&mut self, n: usize) -> &mut [u8] {
         self.restore_front(n);
         let front = &mut self[..n];
@@ -281,7 +281,7 @@ impl PktBuf {
     ///
     /// # Panics
     /// If `n` exceeds the headroom.
-    #[inline]
+    #[inline(always)]
     pub fn restore_front(&mut self, n: usize) {
         assert!(n <= self.headroom(), "{n} bytes wanted in front of a packet with {} of headroom", self.headroom());
         self.window.retreat(n as u32);

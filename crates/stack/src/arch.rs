@@ -171,6 +171,29 @@ pub trait RunningArchitecture<P: Platform>: Send + Sync {
         call::receive_by(event, received, |call, reply| self.call(target, call, reply))
     }
 
+    /// Whether threads that poll own connections: [`RunningArchitecture::send_as_owner`] and
+    /// [`RunningArchitecture::receive_as_owner`] may run calls.
+    fn has_owners(&self) -> bool {
+        false
+    }
+
+    /// [`RunningArchitecture::send`] by a thread that owns the connection because it polls. Such a thread need not pass the
+    /// gate: no state moves before it gives up what it owns, which it does when it polls. `None`: it does not own the
+    /// connection, and nothing was done.
+    fn send_as_owner(&self, _target: &Target, _send: &mut tcp::Send) -> Option<Option<Result<u32, tcp::Error>>> {
+        None
+    }
+
+    /// The same for RECEIVE.
+    fn receive_as_owner(
+        &self,
+        _target: &Target,
+        _event: tcp::Receive,
+        _received: &mut tcp::Received,
+    ) -> Option<Option<Result<(), tcp::Error>>> {
+        None
+    }
+
     /// Whether its connections can have channels ([`crate::socket::channel`]): another thread than the user's runs their
     /// events, and serves the owners' ends.
     fn has_channels(&self) -> bool {

@@ -254,7 +254,7 @@ impl<P: Platform> DeferredEffects<P> {
     /// Performs the effects other than announcements. The caller holds no guard.
     #[inline(always)]
     pub fn flush(&mut self, links: &Links<P>) {
-        if self.used || !self.dirty.is_empty() {
+        if self.has_effects() {
             self.flush_some(links);
         }
     }
@@ -293,6 +293,12 @@ impl<P: Platform> DeferredEffects<P> {
         let others = std::mem::take(&mut self.others);
         self.flush(links);
         upcalls.keep(others.into_iter());
+    }
+
+    /// Whether there are effects to perform.
+    #[inline]
+    pub(crate) fn has_effects(&self) -> bool {
+        self.used || !self.dirty.is_empty()
     }
 
     /// Whether dropping it would do nothing, once its effects are performed: code that served a single call then
@@ -341,12 +347,65 @@ impl<'a, P: Platform> LazyEffects<'a, P> {
         }
     }
 
+    /// Whether no record was made.
+    #[inline(always)]
+    pub fn is_plain(&self) -> bool {
+        self.made.is_none()
+    }
+
     /// [`DeferredEffects::flush`] for the record that was made, if there is one. The caller holds no guard.
     #[inline(always)]
     pub fn flush(self, links: &Links<P>) {
         if let Some(mut made) = self.made {
             made.flush(links);
         }
+    }
+}
+
+/// The effects of a send: frames given to a device, after which usually nothing is to be notified, and rarely others.
+pub struct SendEffects<P: Platform> {
+    dirty: Dirty,
+    rest: LazyEffects<'static, P>,
+}
+
+impl<P: Platform> SendEffects<P> {
+    /// None yet.
+    #[inline(always)]
+    pub fn none() -> Self {
+        SendEffects { dirty: Dirty::new(), rest: LazyEffects::none() }
+    }
+
+    /// The record for frames that leave without other effects.
+    #[inline(always)]
+    pub(crate) fn emission(&mut self) -> &mut Dirty {
+        &mut self.dirty
+    }
+
+    /// The record of all other effects, which is made if there is none.
+    #[inline(always)]
+    pub fn record(&mut self) -> &mut DeferredEffects<P> {
+        self.rest.record()
+    }
+
+    /// Whether there are none: [`SendEffects::flush`], and dropping it, would do nothing.
+    #[inline(always)]
+    pub fn is_plain(&self) -> bool {
+        self.dirty.is_empty() && self.dirty.is_inline() && self.rest.made.is_none()
+    }
+
+    /// [`DeferredEffects::flush`]. The caller holds no guard.
+    #[inline(never)]
+    pub fn flush(mut self, links: &Links<P>) {
+        if !self.dirty.is_empty() {
+            self.notify(links);
+        }
+        self.rest.flush(links);
+    }
+
+    #[inline(always)]
+    fn notify(&mut self, links: &Links<P>) {
+        sync::walk::note(file!(), "notifies the device");
+        links.notify(&mut self.dirty);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The gate through which every use of the running architecture passes, so that a stack in use can be switched to
 //! another one ([`Stack::set_architecture`](crate::Stack::set_architecture)).
 //!
-//! It belongs to the stack and is passed by every call ([`Gate::enter`]) and by every turn of a driver
+//! It belongs to the stack and is passed by calls ([`Gate::enter`]) and by every turn of a driver
 //! ([`Gate::enter_as_driver`]). The thread that switches closes it in steps:
 //!
 //! | step | callers | drivers | ends when |
@@ -10,6 +10,10 @@
 //! | draining | wait outside | pass: callers inside may need them | no caller is inside |
 //! | resting | wait outside | give up the cells that they own, and wait outside | no driver is inside |
 //! | moving | wait outside | wait outside | the state has moved |
+//!
+//! A thread that owns a connection because it polls need not pass to read from it and to send: no state moves before that
+//! thread gives up what it owns, which it does when it polls
+//! ([`RunningArchitecture::send_as_owner`](crate::arch::RunningArchitecture::send_as_owner)).
 //!
 //! So the threads on which callers inside depend complete those calls, until no thread is inside. Threads of the
 //! architecture's own pass at any time ([`Gate::always`]): they end with it. So does a thread that is inside already,

@@ -243,11 +243,21 @@ impl<P: Platform> Stack<P> {
     #[inline]
     pub fn send(&self, target: &Target, send: &mut tcp::Send) -> Option<Result<usize, tcp::Error>> {
         charge::send::<P>(send);
-        let answer = match self.active_at_once() {
-            Some(active) => active.send(target, send),
-            None => self.send_later(target, send),
+        let owned = self.core.running.get().owned().and_then(|active| active.send_as_owner(target, send));
+        let answer = match owned {
+            Some(answer) => answer,
+            None => self.send_inside(target, send),
         };
         answer.map(|answer| answer.map(|taken| taken as usize))
+    }
+
+    /// [`Stack::send`] by a thread that does not own the connection: behind the gate.
+    #[inline]
+    fn send_inside(&self, target: &Target, send: &mut tcp::Send) -> Option<Result<u32, tcp::Error>> {
+        match self.active_at_once() {
+            Some(active) => active.send(target, send),
+            None => self.send_later(target, send),
+        }
     }
 
     /// [`Stack::send`] where passing the gate takes more than a few instructions.
@@ -265,15 +275,30 @@ impl<P: Platform> Stack<P> {
         received: &mut tcp::Received,
     ) -> Option<Result<(), tcp::Error>> {
         charge::receive::<P>();
-        let answer = match self.active_at_once() {
-            Some(active) => active.receive(target, event, received),
-            None => self.receive_later(target, event, received),
+        let owned = self.core.running.get().owned();
+        let answer = match owned.and_then(|active| active.receive_as_owner(target, event, received)) {
+            Some(answer) => answer,
+            None => self.receive_inside(target, event, received),
         };
         if self.checks_later() && !self.check_received(target, received) && received.data.is_empty() {
             return self.receive_later(target, event, received);
         }
         charge::received::<P>(received);
         answer
+    }
+
+    /// [`Stack::receive`] by a thread that does not own the connection: behind the gate.
+    #[inline]
+    fn receive_inside(
+        &self,
+        target: &Target,
+        event: tcp::Receive,
+        received: &mut tcp::Received,
+    ) -> Option<Result<(), tcp::Error>> {
+        match self.active_at_once() {
+            Some(active) => active.receive(target, event, received),
+            None => self.receive_later(target, event, received),
+        }
     }
 
     /// [`Stack::receive`] where passing the gate takes more than a few instructions.

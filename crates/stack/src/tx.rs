@@ -19,7 +19,7 @@ use ip::neighbour::{link_header, resolve_or_queue};
 use ip::output::{DEFAULT_TTL, Identifications};
 use ip::{PerDestination, RouteTable};
 use observe::{Counters, DropReason, Time};
-use path::{Emitter, SendCapabilities};
+use path::{Dirty, Emitter, SendCapabilities, TransmitQueue};
 use pktbuf::{PktBuf, RegionId};
 use smallvec::SmallVec;
 use sync::{CachePadded, ClaimLock, LockClass, LockKind, Platform};
@@ -119,6 +119,32 @@ pub(crate) struct EgressLimits {
     pub seed: u64,
 }
 
+/// The way of the segments of a connection to its device; see [`Egress::known_way`].
+pub(crate) struct SegmentWay<'a, P: Platform> {
+    link: &'a LinkHeader,
+    queue: &'a TransmitQueue<P, Target>,
+    capabilities: &'a SendCapabilities,
+}
+
+impl<P: Platform> SegmentWay<'_, P> {
+    /// What a send without an outbox reads. `None`: the device has no room or splits super-segments, or memory is scarce.
+    #[inline(always)]
+    pub(crate) fn context<'a>(&self, control: &'a Control<P>, counters: &'a Counters) -> Option<tcp::SendContext<'a>> {
+        let &SendCapabilities { segmentation, region } = self.capabilities;
+        let usual = self.queue.credit() > 0 && segmentation == 0 && !control.scarcity().is_severe();
+        usual.then(|| tcp::SendContext { config: control.tcp(), counters, region })
+    }
+
+    /// Emits a segment of `flow`, as [`Egress::emit`] does. Phase *inside*.
+    #[inline(always)]
+    pub(crate) fn transmit(&self, mut segment: PktBuf, flow: &Flow, counters: &Counters, dirty: &mut Dirty) {
+        sync::walk::note(file!(), "puts IP and link headers in front of the outbox's segments");
+        charge::emit::<P>(std::slice::from_ref(&segment));
+        headers(&mut segment, flow, self.link);
+        self.queue.transmit_one(segment, counters, dirty);
+    }
+}
+
 impl<P: Platform> Egress<P> {
     /// Over these links and routes, without known neighbours.
     pub(crate) fn new(
@@ -209,6 +235,16 @@ impl<P: Platform> Egress<P> {
             .with_routes(self.routes.generation())
             .with_scarcity(control.scarcity())
             .in_region(region)
+    }
+
+    /// The way of the segments of `flow`, if the next hop is known and nothing has changed since.
+    #[inline(always)]
+    pub(crate) fn known_way<'a>(&'a self, flow: &Flow, route: &'a RouteCache) -> Option<SegmentWay<'a, P>> {
+        let link = route.link.as_ref()?;
+        let generation = self.routes.generation();
+        let port = self.links.ports().get(route.port.into())?;
+        let queue = port.queue(flow.hash);
+        (route.generation == generation).then_some(SegmentWay { link, queue, capabilities: port.send_capabilities() })
     }
 
     /// Emits the segments that an event of `flow` left in its outbox. Phase *inside*.

@@ -30,19 +30,25 @@
 //! or closes. The header of each segment is four words computed in registers from the header-out part, summed as they are
 //! stored. There are four kinds:
 //! * [`transmit_piece`]: the user's data on a connection at rest. Nothing is queued and nothing in flight, so there is no
-//!   cursor to move, no Nagle rule to ask and no list of times to search.
+//!   cursor to move, no Nagle rule to ask and no list of times to search. Where one owner holds all parts, [`alone`]
+//!   does it without an outbox: the segment is the result.
 //! * `send`: all new data that fits into both windows leaves in one loop, as whole segments and then the tail.
 //! * [`acknowledge`]: no data, also for a SYN-ACK and a FIN.
 //! * `send_fin`: the FIN behind all data.
 //!
 //! What does not fit is left to the general code, in the state in which that would have come to it.
 
-use observe::{Counter, Time};
+mod alone;
+
+use observe::{Counter, Counters, Time};
 use pktbuf::PktBuf;
 use wire::SeqNumber;
 use wire::checksum::Sum;
 use wire::tcp::{Header, Options, TIMESTAMPED_LEN, TcpFlags, Timestamps};
 
+pub use alone::{PieceAlone, SendContext, SentAlone};
+
+use crate::config::Config;
 use crate::ecn_state::NOT_ECT;
 use crate::outbox::Outbox;
 use crate::output::{self, Advertised};
@@ -86,43 +92,75 @@ pub(crate) fn transmit_piece(
     len: u32,
 ) -> Advertised {
     let window = ho.window_field();
-    let at_rest = rq.len == len && sw.is_usual() && !sw.hold.cork();
-    let fits = len <= u32::from(sw.mss).min(sw.wnd) && out.credit > 0 && window != 0;
-    let plain = is_plain(ho, out) & (out.prefer_super_segments == 0);
-    if !(at_rest && fits && plain) {
+    let fits = rq.len == len && fits_alone(sw, len) && out.credit > 0 && window != 0;
+    if !(fits && is_plain(ho, out.config) & (out.prefer_super_segments == 0)) {
         return transmit(sw, rq, ho, out, now, Ack::None);
     }
-    let unadvertised = ho.has_unadvertised();
-    output::restart_after_idle(sw, out.config, now);
+    begin_alone(sw, out.config, now);
+    let Some(buffer) = PktBuf::alloc_around(out.region, TIMESTAMPED_LEN, len as usize) else {
+        out.tx_blocked = true;
+        output::no_room(sw, rq, sw.nxt, out, now);
+        return None;
+    };
+    let (segment, advertised) = piece(sw, rq, ho, buffer, window, (out.config, out.counters), now);
+    out.credit -= 1;
+    out.segments.push(segment);
+    sw.arm(out);
+    advertised
+}
+
+/// Whether `len` bytes may leave at once as one segment, if nothing else is queued.
+#[inline(always)]
+fn fits_alone(sw: &SendWindow, len: u32) -> bool {
+    sw.is_usual() && !sw.hold.cork() && len <= u32::from(sw.mss).min(sw.wnd)
+}
+
+/// A piece that fits alone is about to leave.
+#[inline(always)]
+fn begin_alone(sw: &mut SendWindow, config: &Config, now: Time) {
+    output::restart_after_idle(sw, config, now);
     sw.cwnd_limited = false;
+}
+
+/// Makes the segment of all data in the queue, which is one piece and fits alone, in a buffer that has its size.
+#[inline(always)]
+fn piece(
+    sw: &mut SendWindow,
+    rq: &mut RetransmitQueue,
+    ho: &mut HeaderOut,
+    mut buffer: PktBuf,
+    window: u16,
+    (config, counters): (&Config, &Counters),
+    now: Time,
+) -> (PktBuf, Advertised) {
+    let unadvertised = ho.has_unadvertised();
+    let (from, len) = (sw.nxt, rq.len);
     debug_assert!(len <= sw.congestion.cwnd(), "the window is at least one segment");
-    let from = sw.nxt;
     let flags = TcpFlags::ACK.union(TcpFlags::PSH);
     let plain = PlainSegment { seq: from, len, flags, window, class: ho.marks.class() };
-    if !put(ho, out, plain, |data| rq.copy_first(data), now) {
-        output::no_room(sw, rq, from, out, now);
-        return None;
-    }
-    note_data_segment(sw, len, out);
-    book(sw, 0, from, out, now);
+    // Not by a closure: as a function of its own it would be called.
+    let sum = buffer.get_mut(TIMESTAMPED_LEN..).map_or(Sum::zero(), |data| rq.copy_first(data));
+    let segment = make(buffer, ho, plain, |_| sum, now);
+    output::count_out(ho, counters);
+    note_data_segment(sw, len);
+    book(sw, 0, from, counters, now);
     rq.log.sent_alone(now.as_micros() as u32);
     if !sw.timer_kind.guards_flight() {
-        sw.guard_flight(out.config, now);
+        sw.guard_flight(config, now);
     }
-    sw.arm(out);
-    (unadvertised || ho.take_quick()).then_some((ho.acked, ho.advertised_edge))
+    (segment, (unadvertised || ho.take_quick()).then_some((ho.acked, ho.advertised_edge)))
 }
 
 /// Whether the header-out part makes plain headers: timestamps, no ECN signal, the checksum computed here.
 #[inline(always)]
-fn is_plain(ho: &HeaderOut, out: &Outbox<'_>) -> bool {
-    out.config.fast_lane & ho.timestamps() & ho.marks.are_quiet() & !out.config.tx_checksum_offload
+fn is_plain(ho: &HeaderOut, config: &Config) -> bool {
+    config.fast_lane & ho.timestamps() & ho.marks.are_quiet() & !config.tx_checksum_offload
 }
 
 /// Sends new data: `output::send_data` without `push`.
 #[inline(never)]
 fn send(sw: &mut SendWindow, rq: &mut RetransmitQueue, ho: &mut HeaderOut, out: &mut Outbox<'_>, now: Time) {
-    let plain = is_plain(ho, out) & (out.prefer_super_segments == 0);
+    let plain = is_plain(ho, out.config) & (out.prefer_super_segments == 0);
     let window = ho.window_field();
     if !plain || !sw.is_usual() || window == 0 {
         if plain && window != 0 && sw.only_fin_waits(rq) {
@@ -145,7 +183,7 @@ fn send(sw: &mut SendWindow, rq: &mut RetransmitQueue, ho: &mut HeaderOut, out: 
         burst(sw, rq, ho, out, (usable, window), now)
     };
     if sw.nxt != from {
-        book(sw, flight, from, out, now);
+        book(sw, flight, from, out.counters, now);
     }
     match made {
         Made::All => {}
@@ -180,7 +218,7 @@ fn send_fin(
     sw.fin_sent = true;
     sw.small_end = sw.nxt;
     sw.data_segments_out = sw.data_segments_out.wrapping_add(1);
-    book(sw, flight, from, out, now);
+    book(sw, flight, from, out.counters, now);
     output::note_sent(sw, rq, from, out, now);
     if !sw.timer_kind.guards_flight() {
         sw.guard_flight(out.config, now);
@@ -229,13 +267,13 @@ fn burst(
 
 /// Notes that new data, or the FIN, was sent from `from` on, with `flight` bytes in flight before it.
 #[inline(always)]
-fn book(sw: &mut SendWindow, flight: u32, from: SeqNumber, out: &mut Outbox<'_>, now: Time) {
+fn book(sw: &mut SendWindow, flight: u32, from: SeqNumber, counters: &Counters, now: Time) {
     let (sent, tick) = ((sw.nxt - from) as u32, Tick::of(now));
     if flight == 0 {
         sw.progress = tick;
     }
     sw.last_sent = tick;
-    out.count(Counter::DataBytesOut, u64::from(sent - u32::from(sw.fin_sent)));
+    counters.add(Counter::DataBytesOut, u64::from(sent - u32::from(sw.fin_sent)));
     if !sw.rtt.is_timing() {
         // The first of them is timed.
         sw.timed = from + sent.min(sw.mss.into());
@@ -266,14 +304,14 @@ fn put_data(
     if !put(ho, out, plain, |data| rq.copy_unsent(data, true), now) {
         return false;
     }
-    note_data_segment(sw, len, out);
+    out.credit -= 1;
+    note_data_segment(sw, len);
     true
 }
 
 /// A segment of `len` new bytes was made.
 #[inline(always)]
-fn note_data_segment(sw: &mut SendWindow, len: u32, out: &mut Outbox<'_>) {
-    out.credit -= 1;
+fn note_data_segment(sw: &mut SendWindow, len: u32) {
     sw.nxt += len;
     sw.data_segments_out = sw.data_segments_out.wrapping_add(1);
     if len < sw.mss.into() {
@@ -285,7 +323,7 @@ fn note_data_segment(sw: &mut SendWindow, len: u32, out: &mut Outbox<'_>) {
 #[inline(never)]
 pub(crate) fn acknowledge(sw: &SendWindow, ho: &mut HeaderOut, out: &mut Outbox<'_>, now: Time) {
     let window = ho.window_field();
-    if !is_plain(ho, out) || ho.sack.is_some() || ho.ecn.is_some() || window == 0 {
+    if !is_plain(ho, out.config) || ho.sack.is_some() || ho.ecn.is_some() || window == 0 {
         return output::pure_ack(sw, ho, out, now);
     }
     let plain = PlainSegment { seq: sw.nxt, len: 0, flags: TcpFlags::ACK, window, class: ho.marks.pure_class() };
@@ -315,11 +353,25 @@ fn put(
     fill: impl FnOnce(&mut [u8]) -> Sum,
     now: Time,
 ) -> bool {
-    let PlainSegment { seq, len, flags, window, class } = plain;
-    let Some(mut buffer) = PktBuf::alloc_around(out.region, TIMESTAMPED_LEN, len as usize) else {
+    let Some(buffer) = PktBuf::alloc_around(out.region, TIMESTAMPED_LEN, plain.len as usize) else {
         out.tx_blocked = true;
         return false;
     };
+    let segment = make(buffer, ho, plain, fill, now);
+    output::leave(segment, ho, out);
+    true
+}
+
+/// Makes the segment in a buffer that has its size.
+#[inline(always)]
+fn make(
+    mut buffer: PktBuf,
+    ho: &mut HeaderOut,
+    plain: PlainSegment,
+    fill: impl FnOnce(&mut [u8]) -> Sum,
+    now: Time,
+) -> PktBuf {
+    let PlainSegment { seq, len, flags, window, class } = plain;
     let timestamps = Timestamps { value: ho.clock(now), echo: ho.ts_recent };
     let header = Header {
         src_port: ho.local_port,
@@ -339,6 +391,5 @@ fn put(
     ho.describe(buffer.meta_mut(), class);
     ho.acked = ho.nxt;
     ho.advertised_edge = ho.edge;
-    output::leave(buffer, ho, out);
-    true
+    buffer
 }

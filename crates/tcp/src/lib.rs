@@ -84,6 +84,7 @@ pub use event::{
 pub use handshake::{HalfOpen, Progress, listen, syn_cookie};
 pub use info::TcpInfo;
 pub use isn::{Isn, IsnKey};
+pub use lane::{PieceAlone, SendContext, SentAlone};
 pub use outbox::{Outbox, PathUpdate, Readiness, TableChange};
 pub use pcb::Pcb;
 pub use pcb::Rate;

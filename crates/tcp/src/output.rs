@@ -13,7 +13,7 @@ mod usual_syn;
 
 use core::time::Duration;
 
-use observe::{Counter, Time};
+use observe::{Counter, Counters, Time};
 use pktbuf::PktBuf;
 use wire::SeqNumber;
 use wire::tcp::TcpFlags;
@@ -42,9 +42,15 @@ pub(crate) type Advertised = Option<(SeqNumber, SeqNumber)>;
 /// A finished segment is counted, and leaves.
 #[inline(always)]
 pub(crate) fn leave(segment: PktBuf, ho: &mut HeaderOut, out: &mut Outbox<'_>) {
-    ho.segments_out = ho.segments_out.wrapping_add(1);
     out.segments.push(segment);
-    out.count(Counter::SegmentsOut, 1);
+    count_out(ho, out.counters);
+}
+
+/// A finished segment is counted.
+#[inline(always)]
+pub(crate) fn count_out(ho: &mut HeaderOut, counters: &Counters) {
+    ho.segments_out = ho.segments_out.wrapping_add(1);
+    counters.add(Counter::SegmentsOut, 1);
 }
 
 /// Sends all that may be sent now, and an acknowledgement if `ack` requests one.
@@ -209,7 +215,7 @@ pub(crate) enum StopReason {
 }
 
 /// RFC 5681 section 4.1: after an idle time the congestion window no longer reflects the network.
-#[inline]
+#[inline(always)]
 pub(crate) fn restart_after_idle(sw: &mut SendWindow, config: &Config, now: Time) {
     if sw.flight() == 0 && config.slow_start_after_idle && sw.rtt.is_exceeded_by(sw.last_sent.elapsed_ms(now)) {
         sw.congestion.on_idle_restart(sw.initial_window(config));

@@ -57,6 +57,8 @@ struct Observed {
     segments: Vec<(Time, usize, Vec<u8>)>,
     /// Segments of data that arrived in order.
     in_order: u64,
+    /// Sends without an outbox.
+    alone: u64,
 }
 
 /// Runs the two users.
@@ -106,11 +108,12 @@ fn run(setup: &Setup, faults: &Faults, usage: &Use, lane: bool) -> Observed {
         }
     }
     let in_order = world.ends.iter().map(|end| end.count(Counter::FastPathIn)).sum();
-    Observed { states, segments: world.trace.take().unwrap_or_default(), in_order }
+    let alone = world.ends.iter().map(|end| end.alone).sum();
+    Observed { states, segments: world.trace.take().unwrap_or_default(), in_order, alone }
 }
 
-/// Returns the segments of data that arrived in order.
-fn same_with_and_without(setup: &Setup, faults: &Faults, usage: &Use) -> u64 {
+/// Returns the segments of data that arrived in order, and the sends without an outbox.
+fn same_with_and_without(setup: &Setup, faults: &Faults, usage: &Use) -> (u64, u64) {
     let (with, without) = (run(setup, faults, usage, true), run(setup, faults, usage, false));
     for (at, (a, b)) in with.segments.iter().zip(&without.segments).enumerate() {
         assert_eq!(a, b, "segment {at}, with the lane and without");
@@ -120,7 +123,8 @@ fn same_with_and_without(setup: &Setup, faults: &Faults, usage: &Use) -> u64 {
         assert_eq!(a, b, "state and counters after step {step}");
     }
     assert_eq!(with.states.len(), without.states.len());
-    with.in_order
+    assert_eq!(without.alone, 0);
+    (with.in_order, with.alone)
 }
 
 fn setup(ipv6: bool) -> Setup {
@@ -139,9 +143,10 @@ fn requests_and_bulk_over_a_clean_link() {
     for ipv6 in [false, true] {
         let setup = setup(ipv6);
         let usage = Use { len: [200_000, 100_000], write: 9_000, reads: 1000, credit: 0, seed: 1 };
-        assert!(same_with_and_without(&setup, &Faults::default(), &usage) > 100);
+        assert!(same_with_and_without(&setup, &Faults::default(), &usage).0 > 100);
         let small = Use { len: [6_400, 6_400], write: 64, ..usage };
-        same_with_and_without(&setup, &Faults { delay: ms(1), ..Faults::default() }, &small);
+        let (_, alone) = same_with_and_without(&setup, &Faults { delay: ms(1), ..Faults::default() }, &small);
+        assert!(alone > 0, "the first write finds nothing in flight");
     }
 }
 

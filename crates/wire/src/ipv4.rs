@@ -162,7 +162,7 @@ impl Header {
 
     /// Writes a header of 20 bytes with its checksum. `header_len` is ignored; the low three bits of `fragment_offset`
     /// are dropped.
-    #[inline]
+    #[inline(always)]
     pub fn emit(&self, out: &mut [u8; HEADER_LEN]) {
         let mut flags_offset = self.fragment_offset >> 3;
         if self.dont_fragment {

@@ -100,7 +100,7 @@ impl View {
 
 impl Header {
     /// Writes the header. Bits of `flow_label` above 20 are dropped.
-    #[inline]
+    #[inline(always)]
     pub fn emit(&self, out: &mut [u8; HEADER_LEN]) {
         *out = zerocopy::transmute!(View {
             version_class_label: U32::new(

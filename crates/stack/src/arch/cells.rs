@@ -33,9 +33,10 @@ use super::polled_rings::PolledRings;
 use super::{NotAtRest, RunningArchitecture};
 use crate::call::{self, Call, ControlRequest, Ingress, OpenRefused, OpenRequest, Reply};
 use crate::connections::{Calls, Datagrams, Upkeep};
-use crate::deferred::{DeferredEffects, EffectsGuard, LazyEffects};
+use crate::deferred::{DeferredEffects, EffectsGuard, LazyEffects, SendEffects};
 use crate::flow::{self, Key, Target, UdpName};
 use crate::handoff::{CellMessage, Interrupt, ReplySender, ReplySlot, TableJob};
+use crate::links::Links;
 use crate::place::cell::CACHED;
 use crate::place::connection::Connections;
 use crate::place::{Cell, Contents};
@@ -107,6 +108,13 @@ pub trait Exclusion<P: Platform>: Send + Sync + 'static {
 
     /// Runs `f` in the cell now, on the calling thread, if that thread may use the cell. `None`: `f` was not called.
     fn enter<R>(&self, hub: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R>;
+
+    /// Runs `f` in the cell now, if the calling thread owns the cell already and is not in it: no other thread could enter it,
+    /// nor take it away, before this thread gives it up. `None`: `f` was not called.
+    #[inline(always)]
+    fn enter_mine<R>(&self, _f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
+        None
+    }
 
     /// [`Exclusion::enter`], for what no thread waits for: so many packets, or a timer that is due, which counts as one.
     #[inline(always)]
@@ -398,6 +406,52 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
         result
     }
 
+    /// The same for a send, which gives frames to a device and rarely has other effects.
+    #[inline(always)]
+    fn hold_to_send<R>(&self, index: usize, f: impl FnOnce(&mut Cell<P>, &mut SendEffects<P>) -> R) -> Option<R> {
+        let hub = &self.inner.hub;
+        if E::NESTS && in_handler::<P>() {
+            return None;
+        }
+        let mut effects = SendEffects::none();
+        self.inner.cells[index].await_turn();
+        let result = self.inner.cells[index].enter(hub, |cell| f(cell, &mut effects));
+        if effects.is_plain() {
+            std::mem::forget(effects);
+        } else {
+            effects.flush(hub.shared.links());
+        }
+        result
+    }
+
+    /// Performs the effects of a call that has not passed the gate. Users may be notified: they find the calling thread inside
+    /// the stack, as in any other call.
+    #[cold]
+    #[inline(never)]
+    fn perform_as_owner(&self, perform: impl FnOnce(&Links<P>)) {
+        let shared = &self.inner.hub.shared;
+        let _inside = shared.gate().always();
+        perform(shared.links());
+    }
+
+    /// SEND of more than a short piece by the thread that owns the cell, as [`RunningArchitecture::send_as_owner`].
+    #[inline(never)]
+    fn send_much_as_owner(&self, target: &Target, send: &mut tcp::Send) -> Option<Option<Result<u32, tcp::Error>>> {
+        let CellsInner { hub, cells, .. } = &*self.inner;
+        let mut deferred = DeferredEffects::default();
+        let answer = cells[self.home(target.hash)].enter_mine(|cell| {
+            let now = hub.shared.clock().now();
+            cell.send(target.key, send, now, &mut deferred)
+        });
+        if deferred.has_effects() {
+            self.perform_as_owner(|links| deferred.flush(links));
+        }
+        if deferred.is_plain() {
+            std::mem::forget(deferred);
+        }
+        answer
+    }
+
     /// The tick of an architecture that notes which cells have work.
     #[inline(always)]
     fn tick_due(&self, due: &DueCells<P>, now: Time) {
@@ -613,7 +667,12 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
     fn send(&self, target: &Target, send: &mut tcp::Send) -> Option<Result<u32, tcp::Error>> {
         let index = self.home(target.hash);
         let now = self.inner.hub.shared.clock().now();
-        match self.hold(index, |cell, deferred| cell.send(target.key, send, now, deferred)) {
+        let sent = if send.is_short() {
+            self.hold_to_send(index, |cell, effects| cell.send_briefly(target.key, send, now, effects))
+        } else {
+            self.hold(index, |cell, deferred| cell.send(target.key, send, now, deferred))
+        };
+        match sent {
             Some(answer) => answer,
             None => call::send_by(send, |call, reply| {
                 *reply = self.ask(index, |asker| CellMessage::Call(*target, call.take(), asker));
@@ -637,6 +696,54 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
                 *reply = self.ask(index, |asker| CellMessage::Call(*target, call.take(), asker));
             }),
         }
+    }
+
+    fn has_owners(&self) -> bool {
+        E::POLLED
+    }
+
+    fn send_as_owner(&self, target: &Target, send: &mut tcp::Send) -> Option<Option<Result<u32, tcp::Error>>> {
+        let CellsInner { hub, cells, .. } = &*self.inner;
+        if !E::POLLED || E::NESTS && in_handler::<P>() {
+            return None;
+        }
+        if !send.is_short() {
+            return self.send_much_as_owner(target, send);
+        }
+        let mut effects = SendEffects::none();
+        let answer = cells[self.home(target.hash)].enter_mine(|cell| {
+            let now = hub.shared.clock().now();
+            cell.send_here::<E>(target.key, send, now, &mut effects)
+        });
+        if effects.is_plain() {
+            std::mem::forget(effects);
+        } else {
+            self.perform_as_owner(|links| effects.flush(links));
+        }
+        answer
+    }
+
+    fn receive_as_owner(
+        &self,
+        target: &Target,
+        event: tcp::Receive,
+        received: &mut tcp::Received,
+    ) -> Option<Option<Result<(), tcp::Error>>> {
+        let CellsInner { hub, cells, .. } = &*self.inner;
+        if !E::POLLED || E::NESTS && in_handler::<P>() {
+            return None;
+        }
+        let cell = &cells[self.home(target.hash)];
+        let mut effects = LazyEffects::none();
+        let answer = cell.enter_mine(|inside| {
+            let clock = hub.shared.clock();
+            let now = if cell.has_batch_time() { clock.batch_now() } else { clock.now() };
+            inside.take_here::<E>(target.key, event, now, &mut effects, received)
+        });
+        if !effects.is_plain() {
+            self.perform_as_owner(|links| effects.flush(links));
+        }
+        answer
     }
 
     fn has_channels(&self) -> bool {

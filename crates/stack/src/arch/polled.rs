@@ -396,6 +396,12 @@ impl<P: Platform, D: Domain<P>> Exclusion<P> for PolledCell<P, D> {
     }
 
     #[inline(always)]
+    fn enter_mine<R>(&self, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
+        let mut counted = self.cell.borrow_mine()?;
+        Some(self.run(&mut counted, CellUse::Owner(UseCause::Call), f))
+    }
+
+    #[inline(always)]
     fn enter_unawaited<R>(&self, hub: &Hub<P>, packets: usize, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
         self.enter_for(hub, UseCause::Arrival { packets }, f)
     }

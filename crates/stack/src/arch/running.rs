@@ -17,11 +17,27 @@ pub struct Running<P: Platform> {
     pub arch: Architecture,
     /// Incremented by each switch.
     pub version: u32,
+    /// [`RunningArchitecture::has_owners`].
+    has_owners: bool,
+}
+
+impl<P: Platform> Running<P> {
+    /// An architecture of this name, after `version` switches.
+    pub fn new(active: Arc<dyn RunningArchitecture<P>>, arch: Architecture, version: u32) -> Self {
+        let has_owners = active.has_owners();
+        Running { active, arch, version, has_owners }
+    }
+
+    /// The architecture, if threads that poll own its connections.
+    #[inline(always)]
+    pub fn owned(&self) -> Option<&dyn RunningArchitecture<P>> {
+        self.has_owners.then_some(&*self.active)
+    }
 }
 
 impl<P: Platform> Clone for Running<P> {
     fn clone(&self) -> Self {
-        Running { active: self.active.clone(), arch: self.arch, version: self.version }
+        Running { active: self.active.clone(), ..*self }
     }
 }
 

@@ -6,8 +6,9 @@ use tcp::{Outbox, PcbAccess, TcpEvent};
 use super::events::Events;
 use super::handlers::HandledConnections;
 use super::place::Place;
+use crate::attempt::attempt;
 use crate::call::{self, Call, OpenRefused, OpenRequest, Reply};
-use crate::deferred::{DeferredEffects, LazyEffects};
+use crate::deferred::{DeferredEffects, LazyEffects, SendEffects};
 use crate::flow::{Key, Target};
 use crate::socket::Readiness;
 
@@ -84,6 +85,37 @@ pub trait Calls: Place {
         taken
     }
 
+    /// The same, where effects are recorded only if there are some.
+    #[inline(never)]
+    fn send_briefly(
+        &mut self,
+        key: Key,
+        event: &mut tcp::Send,
+        now: Time,
+        effects: &mut SendEffects<Self::Platform>,
+    ) -> Option<Result<u32, tcp::Error>> {
+        self.send_here::<()>(key, event, now, effects)
+    }
+
+    /// The same as a part of its caller, which `By` names: see [`Place::receive`].
+    #[inline(always)]
+    fn send_here<By>(
+        &mut self,
+        key: Key,
+        event: &mut tcp::Send,
+        now: Time,
+        effects: &mut SendEffects<Self::Platform>,
+    ) -> Option<Result<u32, tcp::Error>> {
+        let (id, _) = self.find_key(key)?;
+        // Beside the result: moved out of it, it would cost more.
+        let mut accepted = 0;
+        if let Err(panic) = attempt(|| accepted = self.send_alone(&id, event, now, effects)) {
+            self.contain(&id, panic, now, effects.record());
+            return None;
+        }
+        if accepted != 0 { Some(Ok(accepted)) } else { self.send(key, event, now, effects.record()) }
+    }
+
     /// RECEIVE, the other one, into `received`, which is empty.
     #[inline(never)]
     fn take(
@@ -94,8 +126,21 @@ pub trait Calls: Place {
         deferred: &mut LazyEffects<'_, Self::Platform>,
         received: &mut tcp::Received,
     ) -> Option<Result<(), tcp::Error>> {
+        self.take_here::<()>(key, event, now, deferred, received)
+    }
+
+    /// The same as a part of its caller, which `By` names: see [`Place::receive`].
+    #[inline(always)]
+    fn take_here<By>(
+        &mut self,
+        key: Key,
+        event: tcp::Receive,
+        now: Time,
+        deferred: &mut LazyEffects<'_, Self::Platform>,
+        received: &mut tcp::Received,
+    ) -> Option<Result<(), tcp::Error>> {
         let found = self.find_key(key)?;
-        self.receive(found, event, now, deferred, received)
+        self.receive::<By>(found, event, now, deferred, received)
     }
 
     /// Every other call.

@@ -19,7 +19,7 @@ use super::DatagramAccess;
 use crate::account;
 use crate::bound_sockets::BoundSockets;
 use crate::call::{ArrivingSegment, OpenRequest};
-use crate::deferred::{DeferredEffects, LazyEffects};
+use crate::deferred::{DeferredEffects, LazyEffects, SendEffects};
 use crate::flow::{Flow, Key};
 use crate::handshakes::Handshakes;
 use crate::route_cache::RouteCache;
@@ -230,8 +230,9 @@ pub trait Place: DatagramAccess + Sized {
     /// Another thread has inserted the connection of a segment since the look-up. The segment is processed again.
     fn appeared(&mut self, arrival: &mut ArrivingSegment, now: Time, deferred: &mut DeferredEffects<Self::Platform>);
 
-    /// RECEIVE, in the cheapest way for this place. The connection has been found.
-    fn receive(
+    /// RECEIVE, in the cheapest way for this place. The connection has been found. `By` names the caller: code that catches
+    /// panics is a part of its caller only if it has one.
+    fn receive<By>(
         &mut self,
         found: (Self::Id, Self::Held),
         event: tcp::Receive,
@@ -239,6 +240,19 @@ pub trait Place: DatagramAccess + Sized {
         deferred: &mut LazyEffects<'_, Self::Platform>,
         received: &mut tcp::Received,
     ) -> Option<Result<(), tcp::Error>>;
+
+    /// SEND, if the data is one piece that leaves at once as the only segment in flight, and this place can do that without
+    /// an outbox: the bytes taken, all of them. 0: nothing has changed. The connection has been found.
+    #[inline(always)]
+    fn send_alone(
+        &mut self,
+        _id: &Self::Id,
+        _event: &mut tcp::Send,
+        _now: Time,
+        _effects: &mut SendEffects<Self::Platform>,
+    ) -> u32 {
+        0
+    }
 
     /// A call that may exhaust `bit` of the socket's readiness is about to run.
     fn before_call(&mut self, id: &Self::Id, bit: Readiness);

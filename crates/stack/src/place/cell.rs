@@ -28,7 +28,7 @@ use crate::call::{ArrivingSegment, OpenRefused, OpenRequest};
 use crate::charge;
 use crate::connections::{DatagramAccess, Directory, DirectoryOf, Effects, Events, NewConnection, Opened, Place, Site};
 use crate::containment::FaultScope;
-use crate::deferred::{DeferredEffects, LazyEffects};
+use crate::deferred::{DeferredEffects, LazyEffects, SendEffects};
 use crate::flow::{Flow, Key, UdpName};
 use crate::shared::Shared;
 use crate::socket::handler::HandlerState;
@@ -364,7 +364,7 @@ impl<P: Platform> Place for Cell<P> {
 
     /// Taking payload usually changes only the receive side and sends nothing, so it needs no outbox.
     #[inline(always)]
-    fn receive(
+    fn receive<By>(
         &mut self,
         (slot, ()): (u32, ()),
         event: tcp::Receive,
@@ -394,6 +394,26 @@ impl<P: Platform> Place for Cell<P> {
             None => Some(Ok(())),
             Some(rest) => self.receive_rest(slot, rest, now, deferred.record()),
         }
+    }
+
+    #[inline(always)]
+    fn send_alone(&mut self, slot: &u32, event: &mut tcp::Send, now: Time, effects: &mut SendEffects<P>) -> u32 {
+        let Some(connection) = self.directory.connections.at(*slot) else { return 0 };
+        let shared = &*self.shared;
+        let Some(way) = shared.egress().known_way(&connection.flow, &connection.route) else { return 0 };
+        let Some(context) = way.context(shared.control(), &self.counters) else { return 0 };
+        let Some(piece) = event.piece_alone(&connection.pcb, &context) else { return 0 };
+        sync::walk::note(file!(), "runs the event (tcp/src/event) on the PCB: the whole driver");
+        charge::event::<P, _, _>(&*connection, &connection.socket, &&mut *event);
+        let Some(sent) = event.leave_alone(piece, &mut connection.pcb, &context, now) else { return 0 };
+        let tcp::SentAlone { segment, accepted, memory, wake } = sent;
+        way.transmit(segment, &connection.flow, &self.counters, effects.emission());
+        let (account, charge) = (shared.control().account(), &mut connection.charge);
+        account.take_memory(&self.account, charge, memory.into(), context.config);
+        if let Some(wake) = wake {
+            self.wake_for_send(slot, wake, effects);
+        }
+        accepted
     }
 
     #[inline(always)]
@@ -564,6 +584,15 @@ impl<P: Platform> Cell<P> {
             Ok(slot) => Ok((slot, ())),
             Err(absent) if self.directory.connections.waits.is_empty() => Err(absent),
             Err(absent) => self.find_waiting(&Flow { tuple: *tuple, hash }, absent),
+        }
+    }
+
+    /// A send needs an earlier wake than the connection has.
+    #[inline(never)]
+    fn wake_for_send(&mut self, slot: &u32, wake: Time, effects: &mut SendEffects<P>) {
+        let due = self.arm(slot, wake);
+        if due != u64::MAX {
+            self.call_for(due, effects.record());
         }
     }
 

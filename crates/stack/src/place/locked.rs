@@ -518,7 +518,7 @@ impl<'a, P: Platform, R: ConnectionRef<P>> Place for &'a Locked<P, R> {
         self.ingress(&mut call::Ingress::Segment(call::ArrivingSegment { segment, ..*arrival }), now, deferred);
     }
 
-    fn receive(
+    fn receive<By>(
         &mut self,
         (id, held): (Self::Id, Self::Held),
         event: tcp::Receive,

@@ -9,7 +9,6 @@
 //! its members that keep each other alive: a socket leaves when its handle is dropped, and all leave when the set
 //! closes.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,9 +45,54 @@ struct ReadyQueue<P: Platform> {
     members: Vec<PollMember<P>>,
     /// Numbers to be given again.
     free: Vec<u32>,
-    ready: VecDeque<MemberNumber>,
+    ready: ReadyNumbers,
     /// The set will not be read again.
     closed: bool,
+}
+
+/// Numbers in the order of their edges. A thread mostly takes out all of them: so a list that is begun anew when it is empty,
+/// and no ring.
+#[derive(Default)]
+struct ReadyNumbers {
+    numbers: Vec<MemberNumber>,
+    /// How many of them were taken out; less than all, or 0.
+    taken: usize,
+}
+
+impl ReadyNumbers {
+    #[inline(always)]
+    fn len(&self) -> usize {
+        self.numbers.len() - self.taken
+    }
+
+    #[inline(always)]
+    fn push(&mut self, number: MemberNumber) {
+        if self.numbers.len() == self.numbers.capacity() {
+            self.make_room();
+        }
+        self.numbers.push(number);
+    }
+
+    /// The memory is full: what was taken out makes room, if that is half of it or more.
+    #[cold]
+    #[inline(never)]
+    fn make_room(&mut self) {
+        if self.taken > 0 && self.taken >= self.len() {
+            self.numbers.drain(..std::mem::take(&mut self.taken));
+        }
+        self.numbers.reserve(1);
+    }
+
+    #[inline(always)]
+    fn pop(&mut self) -> Option<MemberNumber> {
+        let number = *self.numbers.get(self.taken)?;
+        self.taken += 1;
+        if self.taken == self.numbers.len() {
+            self.taken = 0;
+            self.numbers.clear();
+        }
+        Some(number)
+    }
 }
 
 /// A registered socket, or a place for one.
@@ -107,14 +151,14 @@ impl<P: Platform> ReadyQueue<P> {
             && !member.queued
         {
             member.queued = true;
-            self.ready.push_back(number);
+            self.ready.push(number);
         }
     }
 
     /// The report of the oldest entry; an inner `None`: its member has left.
     #[inline]
     fn next(&mut self) -> Option<Option<PollEvent>> {
-        let number = self.ready.pop_front()?;
+        let number = self.ready.pop()?;
         let member = self.member(number);
         Some(member.and_then(|member| {
             // Before the bits are read: a later edge queues the member again.
@@ -132,7 +176,7 @@ impl<P: Platform> PollSet<P> {
     /// The descriptor cannot be opened (the process has too many open files).
     pub fn new(pollable: bool) -> std::io::Result<Arc<Self>> {
         let doorbell = if pollable { Some(P::Doorbell::new()?) } else { None };
-        let queue = ReadyQueue { members: Vec::new(), free: Vec::new(), ready: VecDeque::new(), closed: false };
+        let queue = ReadyQueue { members: Vec::new(), free: Vec::new(), ready: ReadyNumbers::default(), closed: false };
         Ok(Arc::new(PollSet {
             queue: Lock::new(LockKind::Blocking, LockClass::SocketBuffer, queue),
             length: P::AtomicUsize::new(0),
@@ -159,7 +203,7 @@ impl<P: Platform> PollSet<P> {
             doorbell.arm();
         }
         // Under the lock: a thread that marks after this check takes the lock after it, and sees the doorbell armed.
-        self.queue.lock().ready.is_empty()
+        self.queue.lock().ready.len() == 0
     }
 
     /// Makes `socket` a member that is reported under `token`, until [`PollSet::deregister`]. Does nothing on a closed
@@ -184,7 +228,7 @@ impl<P: Platform> PollSet<P> {
     /// Edges of these members, under one lock. Their bits were set before.
     pub(crate) fn mark_all(&self, numbers: &[MemberNumber]) {
         let mut queue = self.queue.lock();
-        let first = queue.ready.is_empty();
+        let first = queue.ready.len() == 0;
         numbers.iter().for_each(|number| queue.mark(*number));
         let length = queue.ready.len();
         self.length.store(length, Ordering::Relaxed);
@@ -202,7 +246,7 @@ impl<P: Platform> PollSet<P> {
     pub fn close(&self) {
         let mut queue = self.queue.lock();
         queue.closed = true;
-        queue.ready = VecDeque::new();
+        queue.ready = ReadyNumbers::default();
         queue.free = Vec::new();
         let members = std::mem::take(&mut queue.members);
         self.length.store(0, Ordering::Relaxed);
@@ -230,8 +274,11 @@ impl<P: Platform> PollSet<P> {
     fn take_chunk(&self, events: &mut Vec<PollEvent>, max: usize) -> bool {
         let mut queue = self.queue.lock();
         for _ in 0..CHUNK.min(max - events.len()) {
-            let Some(report) = queue.next() else { break };
-            events.extend(report);
+            match queue.next() {
+                Some(Some(event)) => events.push(event),
+                Some(None) => {}
+                None => break,
+            }
         }
         let left = queue.ready.len();
         self.length.store(left, Ordering::Relaxed);

@@ -486,3 +486,28 @@ fn a_member_that_leaves_is_released_and_its_number_names_nobody_else() {
     new.ready.raise(READABLE);
     assert_eq!(events(&set), [(2, READABLE)]);
 }
+
+/// A thread that takes fewer reports at a time than there are edges gets all of them, in the order of the edges, whatever of
+/// them it has taken when memory for more is needed.
+#[test]
+fn reports_taken_in_small_lots_keep_the_order_of_their_edges() {
+    for lot in [1, 2, 3, 7] {
+        let (set, sockets): (_, Vec<_>) = (set(), (0..40).map(|_| socket()).collect());
+        sockets.iter().enumerate().for_each(|(token, socket)| socket.ready.register(socket, &set, token));
+        let (mut edges, mut reports, mut lots) = (Vec::new(), Vec::new(), Vec::new());
+        for round in 0..200 {
+            // Never one that waits for its report: an edge of such a socket is no new entry.
+            let idle = (0..40).filter(|token| !edges[reports.len()..].contains(token));
+            let risen: Vec<usize> = idle.skip(round % 3).take(1 + round % 5).collect();
+            risen.iter().for_each(|token| sockets[*token].ready.raise(READABLE));
+            edges.extend(risen);
+            set.try_wait(&mut lots, lot);
+            reports.extend(lots.iter().map(|event: &PollEvent| event.token));
+        }
+        while set.try_wait(&mut lots, lot) > 0 {
+            reports.extend(lots.iter().map(|event| event.token));
+        }
+        assert_eq!(reports, edges, "lots of {lot}");
+        assert!(set.arm(), "nothing is left");
+    }
+}

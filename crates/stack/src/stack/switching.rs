@@ -140,7 +140,7 @@ impl<P: Platform> Stack<P> {
         let messages = std::mem::take(&mut contents.messages);
         let had_channels = std::mem::take(&mut contents.had_channels);
         let active = select::build(arch, shared, core.thread_config, Box::new(contents));
-        let next = Running { active, arch, version: old.version + 1 };
+        let next = Running::new(active, arch, old.version + 1);
         core.running.update(|running| {
             *running = next;
             Ok::<_, SwitchRefused>(())

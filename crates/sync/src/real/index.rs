@@ -39,7 +39,8 @@ pub(super) fn number() -> usize {
 /// The calling thread's number if it has one, else `usize::MAX`.
 #[inline(always)]
 pub(super) fn known_number() -> usize {
-    CURRENT.get().index
+    // Not by `get`, which a large caller would call. A variable without a destructor is always there.
+    CURRENT.try_with(Cell::get).unwrap_or(UNKNOWN).index
 }
 
 /// The calling thread's counters: one load and one compare once it is known.

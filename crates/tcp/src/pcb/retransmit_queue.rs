@@ -4,7 +4,7 @@
 //! segment. A cursor marks the position of SND.NXT, so that sending new data never walks the queue; only retransmission
 //! does.
 
-use pktbuf::{Chunk, copy_and_sum};
+use pktbuf::{Chunk, PktBuf, copy_and_sum};
 use wire::checksum::Sum;
 
 use super::fifo::{Appended, Fifo};
@@ -75,6 +75,18 @@ impl RetransmitQueue {
             chunk => self.push_unpooled(chunk),
         };
         Appended { memory, spilled }
+    }
+
+    /// [`RetransmitQueue::push`] of a buffer with at least a byte, where nothing is queued. Returns the bytes of memory that it
+    /// occupies.
+    #[inline(always)]
+    pub(crate) fn push_alone(&mut self, buffer: PktBuf) -> u32 {
+        debug_assert!(self.len == 0 && !buffer.is_empty());
+        self.len = buffer.len() as u32;
+        let memory = of_buffer(&buffer);
+        let spilled = self.chunks.push(Chunk::Pooled(buffer));
+        debug_assert!(!spilled, "the first place of the queue is empty");
+        memory
     }
 
     #[inline(never)]

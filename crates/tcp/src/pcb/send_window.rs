@@ -380,10 +380,19 @@ impl SendWindow {
     /// the early wake finds it not due and requests another.
     #[inline]
     pub(crate) fn arm(&mut self, out: &mut Outbox<'_>) {
-        if self.timer < self.armed {
-            self.armed = self.timer;
-            out.wake_by(self.timer);
+        if let Some(wake) = self.wake() {
+            out.wake_by(wake);
         }
+    }
+
+    /// The wake that [`SendWindow::arm`] requests.
+    #[inline(always)]
+    pub(crate) fn wake(&mut self) -> Option<Time> {
+        let earlier = self.timer < self.armed;
+        if earlier {
+            self.armed = self.timer;
+        }
+        earlier.then_some(self.timer)
     }
 
     /// SND.UNA has moved, and `queued` bytes of data are left: updates the delivery rate, and the account of what

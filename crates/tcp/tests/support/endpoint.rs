@@ -8,8 +8,8 @@ use tcp::config::WindowRule;
 use tcp::handshake::ChildPrototype;
 use tcp::{
     Config, Disposition, Error, HalfOpen, Isn, ListenParams, OpenParams, Outbox, Pcb, Progress, Readiness, Receive,
-    RunArrives, Scarcity, Segment, SegmentArrives, Send, State, Status, StatusReport, TableChange, TcpEvent, Timeouts,
-    Verify, listen,
+    RunArrives, Scarcity, Segment, SegmentArrives, Send, SendContext, State, Status, StatusReport, TableChange,
+    TcpEvent, Timeouts, Verify, listen,
 };
 use wire::{FourTuple, SeqNumber};
 
@@ -101,6 +101,8 @@ pub struct Endpoint {
     pub last: Option<Disposition>,
     /// Bytes of memory that its events have taken, less those that they have given back.
     pub memory: i64,
+    /// Sends without an outbox.
+    pub alone: u64,
 }
 
 impl Endpoint {
@@ -126,6 +128,7 @@ impl Endpoint {
             end: false,
             last: None,
             memory: 0,
+            alone: 0,
         }
     }
 
@@ -351,10 +354,34 @@ impl Endpoint {
         for piece in data.chunks(16 << 10) {
             chunks.push(Chunk::Pooled(PktBuf::from_slice(piece).expect("a buffer")));
         }
-        let sent = self.run(Send { chunks }, now)?;
+        let mut event = Send { chunks };
+        if let Some(accepted) = self.send_alone(&mut event, now) {
+            return Ok(accepted);
+        }
+        let sent = self.run(event, now)?;
         let rest: usize = sent.rest.iter().map(|chunk| chunk.len()).sum();
         assert_eq!(sent.accepted + rest, data.len(), "no byte is lost between accepted and rest");
         Ok(sent.accepted)
+    }
+
+    /// Sends without an outbox, as the owner of a whole connection does where it can; the bytes taken.
+    fn send_alone(&mut self, event: &mut Send, now: Time) -> Option<usize> {
+        let usual = self.credit > 0 && self.setup.super_segments == 0 && !self.setup.scarcity.is_severe();
+        let Some(Driver::Whole(pcb)) = self.driver.as_mut().filter(|_| usual) else { return None };
+        let context = SendContext { config: &self.setup.config, counters: &self.counters, region: None };
+        let piece = event.piece_alone(pcb, &context)?;
+        let sent = event.leave_alone(piece, pcb, &context, now).expect("a buffer");
+        assert!(event.chunks.is_empty(), "all was taken");
+        self.alone += 1;
+        if self.credit != u32::MAX {
+            self.credit -= 1;
+        }
+        self.memory += i64::from(sent.memory);
+        self.sent.push(sent.segment);
+        if let Some(at) = sent.wake {
+            self.wake = Some(self.wake.map_or(at, |wake| wake.min(at)));
+        }
+        Some(sent.accepted as usize)
     }
 
     /// Reads all available data; returns the number of bytes.
