@@ -218,6 +218,29 @@ impl PktBuf {
         pool::leaves(SizeClass::fitting(HEADROOM, capacity)?, reserve).then(|| PktBuf::alloc(capacity)).flatten()
     }
 
+    /// A buffer with `len` bytes in the packet already, for data that can wait, as by [`alloc_leaving`](Self::alloc_leaving).
+    /// All bytes must be written: see [`append`](Self::append). `spare`, a buffer of no more use, becomes it, if its block
+    /// is of the kind that would be allocated: a block that is used again at once need not go through the pool.
+    #[inline(always)]
+    pub fn alloc_from(spare: Option<PktBuf>, len: usize, reserve: usize) -> Option<PktBuf> {
+        let class = SizeClass::fitting(HEADROOM, len)?;
+        if !pool::leaves(class, reserve) {
+            return None;
+        }
+        let mut buf = match spare {
+            Some(mut spare) if spare.block.header().home == class.home() => {
+                *spare.meta_mut() = Meta::default();
+                spare
+            }
+            _ => PktBuf::alloc(len)?,
+        };
+        buf.window = PacketBounds::new(HEADROOM as u32, (HEADROOM + len) as u32);
+        if cfg!(debug_assertions) {
+            buf.fill(POISON);
+        }
+        Some(buf)
+    }
+
     /// A buffer with a copy of `bytes`; `None` as for [`alloc`](Self::alloc).
     pub fn from_slice(bytes: &[u8]) -> Option<PktBuf> {
         let mut buf = PktBuf::alloc_around(None, 0, bytes.len())?;
@@ -595,6 +618,30 @@ mod tests {
         drop(first);
         let second = PktBuf::alloc(10).unwrap();
         assert_eq!(second.as_ptr(), address);
+    }
+
+    #[test]
+    fn a_spare_buffer_of_the_same_kind_is_as_a_fresh_one() {
+        let mut spare = PktBuf::from_slice(&counting(200)).unwrap();
+        spare.pull_front(100);
+        *spare.meta_mut() = Meta { stamp: 1, flow_hash: Some(2), segment_size: 3, queue: 4, l3: 5, ..Meta::default() };
+        let address = spare.as_ptr().addr();
+        let mut again = PktBuf::alloc_from(Some(spare), 60, 0).unwrap();
+        again.copy_from_slice(&counting(60));
+        assert_eq!((again.as_ptr().addr(), again.headroom()), (address - 100, HEADROOM), "in the same block");
+        assert_eq!((&again[..], again.meta(), again.network_packet()), (&counting(60)[..], &Meta::default(), None));
+        let fresh = PktBuf::alloc_from(None, 60, 0).unwrap();
+        assert_eq!((fresh.len(), fresh.headroom(), fresh.tailroom()), (60, HEADROOM, again.tailroom()));
+    }
+
+    #[test]
+    fn a_spare_buffer_of_another_kind_is_not_used() {
+        for (spare, wanted) in [(100, 3000), (3000, 100)] {
+            let spare = PktBuf::alloc_from(None, spare, 0).unwrap();
+            let (address, memory) = (spare.as_ptr(), spare.memory());
+            let other = PktBuf::alloc_from(Some(spare), wanted, 0).unwrap();
+            assert!(other.as_ptr() != address && other.memory() != memory, "{wanted} bytes have a block of their own");
+        }
     }
 
     #[test]

@@ -69,4 +69,4 @@ pub use platform_heap::PlatformHeap;
 pub use pool::{balance, footprint, in_use, live, refusals_left, refuse, set_caching, set_limit, trim};
 pub use region::{Access, Memory, NotLent, Region, RegionCounts, RegionError, RegionId, RegionLayout, Released, Span};
 pub use shared::SharedBuf;
-pub use sum::{copy_and_sum, sum};
+pub use sum::{copy_and_sum, copy_twice_and_sum, sum};

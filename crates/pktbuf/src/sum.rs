@@ -51,6 +51,34 @@ pub fn copy_and_sum(dst: &mut [u8], src: &[u8]) -> Sum {
     if src.len() < SHORT { copy_short(dst, src) } else { copy_long(dst, src) }
 }
 
+/// [`copy_and_sum`] to two places.
+///
+/// # Panics
+/// If the lengths differ.
+#[inline]
+pub fn copy_twice_and_sum(first: &mut [u8], second: &mut [u8], src: &[u8]) -> Sum {
+    assert!(first.len() == src.len() && second.len() == src.len(), "a copy between slices of different lengths");
+    if src.len() >= SHORT {
+        first.copy_from_slice(src);
+        return copy_long(second, src);
+    }
+    let ((one, one_tail), (two, two_tail)) = (first.as_chunks_mut::<32>(), second.as_chunks_mut::<32>());
+    let (from, from_tail) = src.as_chunks::<32>();
+    let (mut total, mut odd) = (Sum::zero(), Sum::zero());
+    for ((one, two), from) in one.iter_mut().zip(two).zip(from) {
+        (*one, *two) = (*from, *from);
+        let ([a, b, c, d], _) = from.as_chunks::<8>() else { continue };
+        total = total.add(word(a)).add(word(c));
+        odd = odd.add(word(b)).add(word(d));
+    }
+    if !from_tail.is_empty() {
+        one_tail.copy_from_slice(from_tail);
+        two_tail.copy_from_slice(from_tail);
+        total = total.add(sum_kernel(from_tail));
+    }
+    total.add(odd)
+}
+
 /// Adds each block while it is copied: a request or an answer is too short to pay for two loops and a call of `memcpy`.
 #[inline(always)]
 fn copy_short(dst: &mut [u8], src: &[u8]) -> Sum {
@@ -127,6 +155,9 @@ mod tests {
                 let copied = copy_and_sum(&mut copy[..len], part);
                 assert_eq!(copied.finish(), want, "copy of {len} bytes at offset {offset}");
                 assert_eq!(&copy[..len], part);
+                let (mut one, mut two) = (vec![0; len], vec![0; len]);
+                assert_eq!(copy_twice_and_sum(&mut one, &mut two, part).finish(), want, "two copies of {len} bytes");
+                assert!(one == part && two == part, "{len} bytes at offset {offset}");
             }
         }
     }

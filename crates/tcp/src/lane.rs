@@ -28,10 +28,13 @@
 //! # Sending
 //! [`transmit`] is `output::transmit` for the events that nearly all segments come from: a segment arrives, the user sends
 //! or closes. The header of each segment is four words computed in registers from the header-out part, summed as they are
-//! stored. There are four kinds:
+//! stored. There are five kinds:
 //! * [`transmit_piece`]: the user's data on a connection at rest. Nothing is queued and nothing in flight, so there is no
 //!   cursor to move, no Nagle rule to ask and no list of times to search. Where one owner holds all parts, [`alone`]
 //!   does it without an outbox: the segment is the result.
+//! * [`send_bytes`]: the same for bytes of the user's, mostly the answer of a handler in the event in which the request has
+//!   arrived. One pass over them fills the buffer that keeps them until they are acknowledged, and the segment. That buffer
+//!   is the one that the acknowledgement in the same event has freed ([`Outbox::spare`]).
 //! * `send`: all new data that fits into both windows leaves in one loop, as whole segments and then the tail.
 //! * [`acknowledge`]: no data, also for a SYN-ACK and a FIN.
 //! * `send_fin`: the FIN behind all data.
@@ -41,7 +44,7 @@
 mod alone;
 
 use observe::{Counter, Counters, Time};
-use pktbuf::PktBuf;
+use pktbuf::{PktBuf, copy_twice_and_sum};
 use wire::SeqNumber;
 use wire::checksum::Sum;
 use wire::tcp::{Header, Options, TIMESTAMPED_LEN, TcpFlags, Timestamps};
@@ -50,9 +53,10 @@ pub use alone::{PieceAlone, SendContext, SentAlone};
 
 use crate::config::Config;
 use crate::ecn_state::NOT_ECT;
+use crate::error::Error;
 use crate::outbox::Outbox;
 use crate::output::{self, Advertised};
-use crate::pcb::{Ack, HeaderOut, RetransmitQueue, SendWindow};
+use crate::pcb::{Ack, HeaderOut, Pcb, Push, RetransmitQueue, SendWindow};
 use crate::tick::Tick;
 
 /// Sends all that may be sent now, and an acknowledgement if `ack` requests one: `output::transmit`, through the lane if
@@ -97,16 +101,36 @@ pub(crate) fn transmit_piece(
         return transmit(sw, rq, ho, out, now, Ack::None);
     }
     begin_alone(sw, out.config, now);
-    let Some(buffer) = PktBuf::alloc_around(out.region, TIMESTAMPED_LEN, len as usize) else {
-        out.tx_blocked = true;
-        output::no_room(sw, rq, sw.nxt, out, now);
-        return None;
+    let Some(mut buffer) = PktBuf::alloc_around(out.region, TIMESTAMPED_LEN, len as usize) else {
+        return no_room(sw, rq, ho, out, now);
     };
-    let (segment, advertised) = piece(sw, rq, ho, buffer, window, (out.config, out.counters), now);
+    let sum = buffer.get_mut(TIMESTAMPED_LEN..).map_or(Sum::zero(), |data| rq.copy_first(data));
+    let (segment, advertised) = piece(sw, rq, ho, (buffer, sum), window, (out.config, out.counters), now);
+    put_alone(segment, sw, out);
+    advertised
+}
+
+/// There was no buffer for a piece. As in the general code the clock is read all the same.
+#[cold]
+fn no_room(
+    sw: &mut SendWindow,
+    rq: &mut RetransmitQueue,
+    ho: &mut HeaderOut,
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> Advertised {
+    ho.clock(now);
+    out.tx_blocked = true;
+    output::no_room(sw, rq, sw.nxt, out, now);
+    None
+}
+
+/// The segment of a piece goes into the outbox.
+#[inline(always)]
+fn put_alone(segment: PktBuf, sw: &mut SendWindow, out: &mut Outbox<'_>) {
     out.credit -= 1;
     out.segments.push(segment);
     sw.arm(out);
-    advertised
 }
 
 /// Whether `len` bytes may leave at once as one segment, if nothing else is queued.
@@ -122,13 +146,14 @@ fn begin_alone(sw: &mut SendWindow, config: &Config, now: Time) {
     sw.cwnd_limited = false;
 }
 
-/// Makes the segment of all data in the queue, which is one piece and fits alone, in a buffer that has its size.
+/// Makes the segment of all data in the queue, which is one piece and fits alone, in a buffer that has its size and the data with
+/// this sum.
 #[inline(always)]
 fn piece(
     sw: &mut SendWindow,
     rq: &mut RetransmitQueue,
     ho: &mut HeaderOut,
-    mut buffer: PktBuf,
+    (buffer, sum): (PktBuf, Sum),
     window: u16,
     (config, counters): (&Config, &Counters),
     now: Time,
@@ -138,9 +163,9 @@ fn piece(
     debug_assert!(len <= sw.congestion.cwnd(), "the window is at least one segment");
     let flags = TcpFlags::ACK.union(TcpFlags::PSH);
     let plain = PlainSegment { seq: from, len, flags, window, class: ho.marks.class() };
-    // Not by a closure: as a function of its own it would be called.
-    let sum = buffer.get_mut(TIMESTAMPED_LEN..).map_or(Sum::zero(), |data| rq.copy_first(data));
-    let segment = make(buffer, ho, plain, |_| sum, now);
+    let timestamps = Timestamps { value: ho.clock(now), echo: ho.ts_recent };
+    // Not filled by a closure here: as a function of its own that would be called.
+    let segment = make(buffer, ho, plain, |_| sum, timestamps);
     output::count_out(ho, counters);
     note_data_segment(sw, len);
     book(sw, 0, from, counters, now);
@@ -149,6 +174,46 @@ fn piece(
         sw.guard_flight(config, now);
     }
     (segment, (unadvertised || ho.take_quick()).then_some((ho.acked, ho.advertised_edge)))
+}
+
+/// The whole of a [`SendBytes`](crate::SendBytes) on a connection at rest, of which one owner holds all parts: [`transmit_piece`] of a buffer
+/// that is filled while the segment is made. False: it is not, or the bytes are not one segment, and nothing has changed.
+///
+/// # Errors
+/// [`Error::NoBuffer`], and nothing has changed.
+#[inline(always)]
+pub(crate) fn send_bytes(
+    pcb: &mut Pcb,
+    (data, leaving): (&[u8], usize),
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> Result<bool, Error> {
+    let Pcb { receive_window: rw, send_window: sw, retransmit_queue: rq, header_out: ho, .. } = pcb;
+    let len = data.len() as u32;
+    let window = ho.window_field();
+    let fits = rq.len == 0 && len > 0 && fits_alone(sw, len) && out.credit > 0 && window != 0;
+    let plain = is_plain(ho, out.config) & (out.prefer_super_segments == 0);
+    let room = !out.scarcity.is_severe() && sw.fits_easily(rq, data.len(), out.config);
+    if !(fits && plain && room) {
+        return Ok(false);
+    }
+    let mut kept = PktBuf::alloc_from(out.spare.take(), data.len(), leaving).ok_or(Error::NoBuffer)?;
+    sw.hold.set_push(Push::Asked);
+    begin_alone(sw, out.config, now);
+    let Some(mut buffer) = PktBuf::alloc_around(out.region, TIMESTAMPED_LEN, data.len()) else {
+        kept.copy_from_slice(data);
+        out.memory += i64::from(rq.push_alone(kept));
+        no_room(sw, rq, ho, out, now);
+        return Ok(true);
+    };
+    let sum = buffer.get_mut(TIMESTAMPED_LEN..).map_or(Sum::zero(), |part| copy_twice_and_sum(&mut kept, part, data));
+    out.memory += i64::from(rq.push_sent(kept));
+    let (segment, advertised) = piece(sw, rq, ho, (buffer, sum), window, (out.config, out.counters), now);
+    put_alone(segment, sw, out);
+    if let Some(advertised) = advertised {
+        rw.data_sent(advertised, out.config, now);
+    }
+    Ok(true)
 }
 
 /// Whether the header-out part makes plain headers: timestamps, no ECN signal, the checksum computed here.
@@ -353,11 +418,13 @@ fn put(
     fill: impl FnOnce(&mut [u8]) -> Sum,
     now: Time,
 ) -> bool {
+    // As in the general code the clock is read even if there is no buffer.
+    let timestamps = Timestamps { value: ho.clock(now), echo: ho.ts_recent };
     let Some(buffer) = PktBuf::alloc_around(out.region, TIMESTAMPED_LEN, plain.len as usize) else {
         out.tx_blocked = true;
         return false;
     };
-    let segment = make(buffer, ho, plain, fill, now);
+    let segment = make(buffer, ho, plain, fill, timestamps);
     output::leave(segment, ho, out);
     true
 }
@@ -369,10 +436,9 @@ fn make(
     ho: &mut HeaderOut,
     plain: PlainSegment,
     fill: impl FnOnce(&mut [u8]) -> Sum,
-    now: Time,
+    timestamps: Timestamps,
 ) -> PktBuf {
     let PlainSegment { seq, len, flags, window, class } = plain;
-    let timestamps = Timestamps { value: ho.clock(now), echo: ho.ts_recent };
     let header = Header {
         src_port: ho.local_port,
         dst_port: ho.remote_port,

@@ -75,11 +75,12 @@ pub use access::{PcbAccess, PcbMut};
 pub use config::{Config, ConnectionOptions, ListenParams, OpenParams};
 pub use error::Error;
 pub use event::{
-    Abort, Chunks, Close, DamagedData, Disposition, ExpectAnswers, IcmpError, IcmpKind, LinkDown, Open, OptionValues,
-    PathMtu, Peek, Peeked, Receive, ReceiveInOrder, ReceiveInto, ReceivePiece, ReceiveReady, ReceiveRemainder,
-    Received, ReceivedInOrder, Reclaim, RecoveryState, ReportUnread, RouteChanged, RunArrives, SegmentArrives, Send,
-    SendChunk, SendMore, SendPromised, SendRecord, SendRoom, SendUrgent, Sent, SetOption, Shutdown, SocketOption,
-    Start, Status, StatusReport, TakeDestinationUpdate, TakeError, TcpEvent, Timeouts, Traffic, TransmitReady,
+    Abort, BytesSent, Chunks, Close, DamagedData, Disposition, ExpectAnswers, IcmpError, IcmpKind, LinkDown, Open,
+    OptionValues, PathMtu, Peek, Peeked, Receive, ReceiveInOrder, ReceiveInto, ReceivePiece, ReceiveReady,
+    ReceiveRemainder, Received, ReceivedInOrder, Reclaim, RecoveryState, ReportUnread, RouteChanged, RunArrives,
+    SegmentArrives, Send, SendBytes, SendChunk, SendMore, SendPromised, SendRecord, SendRoom, SendUrgent, Sent,
+    SetOption, Shutdown, SocketOption, Start, Status, StatusReport, TakeDestinationUpdate, TakeError, TcpEvent,
+    Timeouts, Traffic, TransmitReady,
 };
 pub use handshake::{HalfOpen, Progress, listen, syn_cookie};
 pub use info::TcpInfo;

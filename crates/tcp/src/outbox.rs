@@ -198,6 +198,9 @@ pub struct Outbox<'c> {
     pub memory: i64,
     /// Phase AFTER: how the connection counts from now on, if that may have changed.
     pub standing: Option<LimitClass>,
+    /// A buffer that the event has freed: that of acknowledged data. A later event with the same outbox may use it for data
+    /// to send; otherwise it is dropped with the outbox.
+    pub spare: Option<PktBuf>,
 }
 
 impl<'c> Outbox<'c> {
@@ -229,6 +232,7 @@ impl<'c> Outbox<'c> {
             scarcity: Scarcity::NONE,
             memory: 0,
             standing: None,
+            spare: None,
         }
     }
 
@@ -283,6 +287,15 @@ impl<'c> Outbox<'c> {
     #[inline]
     pub(crate) fn count(&self, counter: Counter, n: u64) {
         self.counters.add(counter, n);
+    }
+
+    /// Keeps a buffer of no more use, unless there is one already.
+    #[inline(always)]
+    pub(crate) fn keep_spare(&mut self, buffer: PktBuf) {
+        if self.spare.is_none() {
+            // Nothing is replaced, and dropping that would be a call.
+            core::mem::forget(self.spare.replace(buffer));
+        }
     }
 
     /// Counts a dropped segment; returns the reason for the caller to pass on.

@@ -225,11 +225,18 @@ enum Calls {
     First,
     /// The same, by the events for a single buffer.
     Piece,
+    /// The same, but bytes are sent by the event that copies them.
+    Bytes,
 }
 
 impl Calls {
     fn send(self, t: &mut Script, data: &[u8]) -> usize {
-        let Calls::Piece = self else { return t.us.try_send(data, t.now).unwrap_or(0) };
+        if matches!(self, Calls::Bytes) && !data.is_empty() {
+            let Ok(sent) = t.run(tcp::SendBytes { data, leaving: 0 }) else { return 0 };
+            assert_eq!(sent.waits, (sent.accepted as usize) < data.len(), "what is left waits for room");
+            return sent.accepted as usize;
+        }
+        let (Calls::Piece | Calls::Bytes) = self else { return t.us.try_send(data, t.now).unwrap_or(0) };
         let buffer = PktBuf::from_slice(data).expect("a buffer");
         let mut chunk = (!data.is_empty()).then(|| pktbuf::Chunk::Pooled(buffer));
         let Ok(taken) = t.run(tcp::SendChunk(&mut chunk)) else { return 0 };
@@ -241,7 +248,7 @@ impl Calls {
         match self {
             Calls::Any => t.us.read(t.now),
             Calls::First => t.us.read_up_to(1, t.now),
-            Calls::Piece => {
+            Calls::Piece | Calls::Bytes => {
                 let mut rest = None;
                 let piece = t.run(tcp::ReceivePiece { rest: &mut rest }).unwrap_or_default();
                 let rest = rest.unwrap_or_default();
@@ -338,6 +345,157 @@ fn given_by(batches: &[Vec<Arrival>], kind: Kind, way: Way) -> (Vec<(Vec<String>
         }
     }
     (seen, t.us.count(Counter::FastPathIn))
+}
+
+/// A segment, and a user that is called when it makes the connection readable: takes one buffer, and sends `answer`, all with
+/// one outbox. The reply is what it has taken and how many bytes it has sent.
+struct Answered<'a> {
+    segment: Option<tcp::Segment>,
+    answer: &'a [u8],
+}
+
+impl tcp::TcpEvent for Answered<'_> {
+    type Reply = (Vec<u8>, u32);
+
+    fn run<A: tcp::PcbAccess>(mut self, pcb: &mut A, out: &mut tcp::Outbox<'_>, now: Time) -> Self::Reply {
+        let _ = tcp::SegmentArrives(&mut self.segment).run(pcb, out, now);
+        if !out.ready.intersects(tcp::Readiness::READABLE) {
+            return (Vec::new(), 0);
+        }
+        let (mut taken, mut rest) = (Vec::new(), None);
+        let piece = tcp::ReceivePiece { rest: &mut rest }.run(pcb, out, now).unwrap_or_default();
+        piece.iter().chain(rest.iter().flat_map(|rest| &rest.data)).for_each(|data| taken.extend_from_slice(data));
+        if self.answer.is_empty() {
+            return (taken, 0);
+        }
+        let sent = tcp::SendBytes { data: self.answer, leaving: 0 }.run(pcb, out, now);
+        (taken, sent.map_or(0, |sent| sent.accepted))
+    }
+}
+
+/// What one end sent in a step, what its user took, and its state after it.
+type AnsweredStep = (Vec<String>, Vec<u8>, u64);
+
+/// Gives one end these segments, each answered with what its user writes; returns what it sent, took and its state after each,
+/// and how many were data in order.
+fn answered(arrivals: &[Arrival], kind: Kind, lane: bool) -> (Vec<AnsweredStep>, u64) {
+    answered_without(arrivals, kind, lane, None)
+}
+
+/// The same; `refused`: of the buffers that the last segment and its answer ask for, the one of this number is refused.
+fn answered_without(arrivals: &[Arrival], kind: Kind, lane: bool, refused: Option<u64>) -> (Vec<AnsweredStep>, u64) {
+    let mut setup = setup(false);
+    (setup.config.fast_lane, setup.options.no_delay) = (lane, true);
+    setup.config.ecn = if kind.ecn { tcp::config::Ecn::Request } else { setup.config.ecn };
+    let granted = if kind.ecn { "S.E" } else { "S." };
+    let mut t = Script::new(setup);
+    t.us.open(t.now);
+    t.take();
+    t.inject(peer(granted).ack(1).seq(0).win(60_000).mss(1000).sack_permitted().scale(7).ts(7, 1000));
+    if let Some(option) = SETTINGS[kind.settings] {
+        let _ = t.run(SetOption(option));
+    }
+    let (mut seen, mut next, mut latest, mut written) = (Vec::new(), 1u32, 7u32, 0usize);
+    for (at, arrival) in arrivals.iter().enumerate() {
+        let ack = if arrival.ack == ALL {
+            1 + written as u32
+        } else {
+            (1 + arrival.ack.min(written + 3) as u32).wrapping_sub(2)
+        };
+        let value = arrival.ts.map(|ts| latest.wrapping_add_signed(ts));
+        let seq = next.wrapping_add_signed(arrival.seq);
+        let mut segment =
+            peer(arrival.flags).seq(seq).ack(ack).len(arrival.len).win(arrival.window).marked(arrival.mark);
+        if let Some(value) = value {
+            (segment, latest) = (segment.ts(value, 1000), if arrival.ts > Some(0) { value } else { latest });
+        }
+        if arrival.seq == 0 && matches!(arrival.flags, "." | "P.") {
+            next = next.wrapping_add(arrival.len as u32);
+        }
+        let answer = data(written as u64, arrival.write);
+        let segment = Some(t.segment_followed_by(&segment, false));
+        if let Some(number) = refused.filter(|_| at + 1 == arrivals.len()) {
+            pktbuf::refuse(number, 1);
+        }
+        let (taken, sent) = t.run(Answered { segment, answer: &answer });
+        pktbuf::refuse(0, 0);
+        written += sent as usize;
+        t.pass(ms(arrival.pause));
+        seen.push((t.take(), taken, state_of(&t.us)));
+        if t.us.removed || !t.us.state().is_synchronised() {
+            break;
+        }
+    }
+    (seen, t.us.count(Counter::FastPathIn))
+}
+
+/// Requests are predicted, and their answers sent by the lane: without them the comparison would not test it.
+#[test]
+fn each_request_is_answered_in_its_event() {
+    let request = |ack| Arrival {
+        flags: "P.",
+        seq: 0,
+        ack,
+        ts: Some(1),
+        len: 64,
+        window: 60_000,
+        mark: 0,
+        write: 64,
+        reads: true,
+        ends: false,
+        pause: 1,
+    };
+    let requests: Vec<Arrival> = (0..40).map(|_| request(ALL)).collect();
+    let (with, in_order) = answered(&requests, Kind::default(), true);
+    assert_eq!((&with, in_order), (&answered(&requests, Kind::default(), false).0, 40));
+    let answers = with.iter().map(|(sent, taken, _)| (sent.len(), taken.len()));
+    // Before the first answer are the acknowledgement of the handshake, and that of the first data.
+    assert_eq!(answers.skip(1).collect::<Vec<_>>(), [(1, 64); 39]);
+}
+
+/// The bytes that are kept of an answer are those that were sent.
+#[test]
+fn an_answer_that_is_lost_is_sent_again_as_it_was() {
+    let mut t = Script::connected(setup(false), |syn| syn.sack_permitted().scale(7).ts(7, 1000));
+    for n in 0..3 {
+        let request = peer("P.").seq(1 + 64 * n).ack(1 + 64 * n).len(64).win(60_000).ts(8 + n, 1000);
+        let (segment, answer) = (Some(t.segment_followed_by(&request, false)), data(64 * u64::from(n), 64));
+        assert_eq!(t.run(Answered { segment, answer: &answer }).1, 64);
+        t.take();
+    }
+    t.pass(ms(2000));
+    let again: Vec<&[u8]> = t.us.sent.iter().map(|segment| &segment[wire::tcp::header_len(segment)..]).collect();
+    assert!(!again.is_empty() && again.iter().all(|bytes| *bytes == &data(128, 64)[..]), "{again:?}");
+}
+
+/// There is no buffer for the answer's segment: it waits in the send queue until the device, or a time-out, gives it a turn.
+#[test]
+fn an_answer_without_a_buffer_waits_as_it_does_without_the_lane() {
+    let request = Arrival {
+        flags: "P.",
+        seq: 0,
+        ack: ALL,
+        ts: Some(1),
+        len: 64,
+        window: 60_000,
+        mark: 0,
+        write: 64,
+        reads: true,
+        ends: false,
+        pause: 1,
+    };
+    let requests = vec![request; 5];
+    let without = |lane, number| answered_without(&requests, Kind::default(), lane, number).0;
+    let sent = |seen: &[AnsweredStep]| seen.last().map(|(sent, ..)| sent.len());
+    for number in 0..2 {
+        let (with, general) = (without(true, Some(number)), without(false, Some(number)));
+        assert!(with == general, "buffer {number} is refused");
+        assert_eq!(
+            sent(&with),
+            Some(usize::from(number > 0)),
+            "the first is that of the segment: the acknowledgement has freed the other"
+        );
+    }
 }
 
 /// A segment that is the predicted one, or differs from it in a field or two.
@@ -514,11 +672,29 @@ proptest! {
     ) {
         let batches: Vec<_> = arrivals.chunks(1).map(<[Arrival]>::to_vec).collect();
         let way = |calls| Way { lane: true, runs: false, calls };
-        let (piece, first) = (given_by(&batches, kind, way(Calls::Piece)).0, given_by(&batches, kind, way(Calls::First)).0);
-        for (step, (a, b)) in piece.iter().zip(&first).enumerate() {
+        let first = given_by(&batches, kind, way(Calls::First)).0;
+        for calls in [Calls::Piece, Calls::Bytes] {
+            let piece = given_by(&batches, kind, way(calls)).0;
+            for (step, (a, b)) in piece.iter().zip(&first).enumerate() {
+                prop_assert_eq!(a, b, "after segment {}", step);
+            }
+            prop_assert_eq!(piece.len(), first.len());
+        }
+    }
+
+    /// Any few segments to a user that answers inside the event, as a handler does.
+    #[test]
+    fn no_answer_tells_the_lane(
+        arrivals in prop::collection::vec(arrival(), 1..24),
+        ecn in prop::bool::weighted(0.1),
+        settings in 0usize..6,
+    ) {
+        let kind = Kind { settings, ecn, ..Kind::default() };
+        let (with, without) = (answered(&arrivals, kind, true).0, answered(&arrivals, kind, false).0);
+        for (step, (a, b)) in with.iter().zip(&without).enumerate() {
             prop_assert_eq!(a, b, "after segment {}", step);
         }
-        prop_assert_eq!(piece.len(), first.len());
+        prop_assert_eq!(with.len(), without.len());
     }
 }
 

@@ -151,6 +151,9 @@ fn work<P: Platform, E: TcpEvent>(
     {
         shared.control().account().count(account, &mut connection.charge, standing, out.config);
     }
+    if let Some(spare) = out.spare.take() {
+        drop(spare);
+    }
     // It owns nothing then, and dropping it would be a call that does nothing.
     if out.segments.is_empty() && !out.segments.spilled() {
         std::mem::forget(out);

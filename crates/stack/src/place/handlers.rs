@@ -92,6 +92,8 @@ struct Inside<'a, 'c> {
 }
 
 impl RunsEvents for Inside<'_, '_> {
+    const HOLDS: bool = true;
+
     #[inline(always)]
     fn run<E: TcpEvent>(&mut self, event: E) -> Option<E::Reply> {
         Some(event.run(self.pcb, self.out, self.now))
@@ -110,6 +112,8 @@ impl RunsEvents for Inside<'_, '_> {
 pub(super) struct Gone(pub(super) Time);
 
 impl RunsEvents for Gone {
+    const HOLDS: bool = false;
+
     fn run<E: TcpEvent>(&mut self, _: E) -> Option<E::Reply> {
         None
     }

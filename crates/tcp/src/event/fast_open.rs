@@ -136,7 +136,7 @@ pub(crate) fn silent(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>) {
 pub(crate) fn settle_data(parts: &mut PcbMut<'_>, ack: SeqNumber, out: &mut Outbox<'_>) {
     let (sw, rq) = (&mut *parts.send_window, &mut *parts.retransmit_queue);
     let taken = ((ack - sw.una).max(0) as u32).min(sw.flight());
-    out.memory -= rq.acknowledge(taken);
+    rq.acknowledge(taken, out);
     rq.rewind();
     sw.bytes_acked += u64::from(taken);
     sw.una += taken;

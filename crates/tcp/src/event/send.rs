@@ -1,7 +1,7 @@
 //! SEND (RFC 9293 section 3.10.2).
 
 use observe::Time;
-use pktbuf::Chunk;
+use pktbuf::{Chunk, PktBuf};
 use smallvec::SmallVec;
 
 use super::TcpEvent;
@@ -91,6 +91,55 @@ impl TcpEvent for SendChunk<'_> {
         });
         finish(sent, pcb, out, now).map(|()| accepted)
     }
+}
+
+/// As `&mut Send` of a few bytes of the caller's, which are copied: mostly a request, or an answer.
+#[derive(Debug)]
+pub struct SendBytes<'d> {
+    /// The data, at least 1 byte.
+    pub data: &'d [u8],
+    /// Buffers that are to be left in a bounded pool; see [`PktBuf::alloc_leaving`].
+    pub leaving: usize,
+}
+
+/// The result of a [`SendBytes`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BytesSent {
+    /// Bytes taken.
+    pub accepted: u32,
+    /// There was no room for all, or none is left: `WRITABLE` rises when there is some.
+    pub waits: bool,
+}
+
+impl TcpEvent for SendBytes<'_> {
+    /// # Errors
+    /// As for `&mut Send`; [`Error::NoBuffer`].
+    type Reply = Result<BytesSent, Error>;
+
+    #[inline]
+    fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Self::Reply {
+        if let Some(pcb) = pcb.all()
+            && lane::send_bytes(pcb, (self.data, self.leaving), out, now)?
+        {
+            return Ok(BytesSent { accepted: self.data.len() as u32, waits: false });
+        }
+        send_copy(self, pcb, out, now)
+    }
+}
+
+/// The data in a buffer of its own, in which it stays.
+#[inline(never)]
+fn send_copy<A: PcbAccess>(
+    SendBytes { data, leaving }: SendBytes<'_>,
+    pcb: &mut A,
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> Result<BytesSent, Error> {
+    let mut buffer = PktBuf::alloc_from(out.spare.take(), data.len(), leaving).ok_or(Error::NoBuffer)?;
+    buffer.copy_from_slice(data);
+    let mut chunk = Some(Chunk::Pooled(buffer));
+    let accepted = SendChunk(&mut chunk).run(pcb, out, now)?;
+    Ok(BytesSent { accepted, waits: chunk.is_some() })
 }
 
 /// Append data that more will follow (`MSG_MORE`): a partial segment is not sent by this call, and the last segment

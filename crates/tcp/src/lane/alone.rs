@@ -6,6 +6,7 @@
 
 use observe::{Counters, Time};
 use pktbuf::{Chunk, PktBuf, RegionId};
+use wire::checksum::Sum;
 use wire::tcp::TIMESTAMPED_LEN;
 
 use super::{begin_alone, fits_alone, is_plain, piece};
@@ -80,11 +81,12 @@ impl Send {
         now: Time,
     ) -> Option<SentAlone> {
         let Pcb { send_window: sw, retransmit_queue: rq, header_out: ho, receive_window: rw, .. } = pcb;
-        let buffer = PktBuf::alloc_around(context.region, TIMESTAMPED_LEN, len)?;
+        let mut buffer = PktBuf::alloc_around(context.region, TIMESTAMPED_LEN, len)?;
         let Some(Chunk::Pooled(data)) = self.chunks.pop() else { return None };
         let memory = rq.push_alone(data);
         begin_alone(sw, context.config, now);
-        let (segment, advertised) = piece(sw, rq, ho, buffer, window, (context.config, context.counters), now);
+        let sum = buffer.get_mut(TIMESTAMPED_LEN..).map_or(Sum::zero(), |data| rq.copy_first(data));
+        let (segment, advertised) = piece(sw, rq, ho, (buffer, sum), window, (context.config, context.counters), now);
         sw.hold.set_push(Push::Asked.after_call());
         if let Some(advertised) = advertised {
             rw.data_sent(advertised, context.config, now);

@@ -10,6 +10,7 @@ use wire::checksum::Sum;
 use super::fifo::{Appended, Fifo};
 use super::send_log::SendLog;
 use crate::isn::ChildIdentity;
+use crate::outbox::Outbox;
 use crate::scarcity::{of_buffer, of_chunk};
 
 /// Writes of up to this many bytes are copied into the tail of the queue if that is pooled and has room.
@@ -89,6 +90,15 @@ impl RetransmitQueue {
         memory
     }
 
+    /// [`RetransmitQueue::push_alone`] of bytes that leave at once.
+    #[inline(always)]
+    pub(crate) fn push_sent(&mut self, buffer: PktBuf) -> u32 {
+        debug_assert_eq!(self.unsent, Cursor::default());
+        let memory = self.push_alone(buffer);
+        self.unsent.byte = self.len;
+        memory
+    }
+
     #[inline(never)]
     fn push_unpooled(&mut self, chunk: Chunk) -> bool {
         self.chunks.push(chunk)
@@ -102,18 +112,20 @@ impl RetransmitQueue {
         }
     }
 
-    /// Drop the first `bytes`: they are acknowledged. Returns the bytes of memory freed.
+    /// Drop the first `bytes`: they are acknowledged. The bytes of memory freed are entered in `out`, and a buffer that has
+    /// held all of it is left there.
     #[inline(always)]
-    pub(crate) fn acknowledge(&mut self, bytes: u32) -> i64 {
+    pub(crate) fn acknowledge(&mut self, bytes: u32, out: &mut Outbox<'_>) {
         if bytes == self.len
             && let Some(Chunk::Pooled(_)) = self.chunks.front()
             && let Some(Chunk::Pooled(buffer)) = self.chunks.pop_single()
         {
             // All of it, in one buffer.
             (self.len, self.unsent) = (0, Cursor::default());
-            return of_buffer(&buffer).into();
+            out.memory -= i64::from(of_buffer(&buffer));
+            return out.keep_spare(buffer);
         }
-        self.acknowledge_pieces(bytes)
+        out.memory -= self.acknowledge_pieces(bytes);
     }
 
     #[inline(never)]

@@ -130,6 +130,8 @@ struct After<'a, P: Platform, R> {
 }
 
 impl<P: Platform, R: ConnectionRef<P>> RunsEvents for After<'_, P, R> {
+    const HOLDS: bool = false;
+
     fn run<E: TcpEvent>(&mut self, event: E) -> Option<E::Reply> {
         let mut place = self.place;
         place.run_contained(self.connection, None, event, self.now, self.deferred)

@@ -6,6 +6,7 @@ use std::time::Duration;
 use observe::Time;
 use pktbuf::{Chunk, PktBuf};
 use sync::Platform;
+use tcp::BytesSent;
 
 use super::held::HeldConnection;
 use super::inbox::{HandlerMessage, HandlerRef, Post};
@@ -41,16 +42,12 @@ impl<P: Platform> Conn<'_, P> {
     /// [`Conn::send`] of up to [`COPY`] bytes.
     #[inline(always)]
     fn send_piece(&mut self, piece: &[u8]) -> Result<usize, tcp::Error> {
-        let mut buffer = PktBuf::alloc_leaving(piece.len(), SPARE).ok_or(tcp::Error::NoBuffer)?;
-        let fits = buffer.extend_from_slice(piece);
-        debug_assert!(fits, "the buffer was asked for in this size");
-        let mut rest = Some(Chunk::Pooled(buffer));
-        let accepted = self.give(&mut rest)?;
-        if rest.is_none() {
-            // There is nothing to drop then, which would be a call.
-            std::mem::forget(rest);
+        if !self.control.is_open() {
+            return Err(tcp::Error::NotConnected);
         }
-        Ok(accepted)
+        let BytesSent { accepted, waits } = self.held.send_bytes(piece, SPARE)?;
+        self.control.waits_for_room |= waits;
+        Ok(accepted as usize)
     }
 
     #[inline(never)]

@@ -2,10 +2,13 @@
 
 use observe::Time;
 use pktbuf::{Chunk, PktBuf};
-use tcp::{Readiness, Received, Shutdown, TcpEvent};
+use tcp::{BytesSent, Readiness, Received, Shutdown, TcpEvent};
 
 /// Runs events on one connection for its handler: in the outbox of the event that called the handler, or each by itself.
 pub trait RunsEvents {
+    /// The connection is held between the events, too: what concerns the memory of data need not be done before.
+    const HOLDS: bool;
+
     /// Runs an event. `None`: the connection has gone.
     fn run<E: TcpEvent>(&mut self, event: E) -> Option<E::Reply>;
 
@@ -23,6 +26,12 @@ pub trait HeldConnection {
     /// # Errors
     /// As for [`tcp::SendChunk`].
     fn send(&mut self, chunk: &mut Option<Chunk>) -> Result<usize, tcp::Error>;
+
+    /// SEND of bytes that are copied, with `leaving` as in [`tcp::SendBytes`].
+    ///
+    /// # Errors
+    /// As for [`tcp::SendBytes`].
+    fn send_bytes(&mut self, data: &[u8], leaving: usize) -> Result<BytesSent, tcp::Error>;
 
     /// RECEIVE of one buffer: returned, or put into `rest`, which is `None`.
     ///
@@ -58,6 +67,17 @@ pub trait HeldConnection {
 impl<T: RunsEvents> HeldConnection for T {
     fn send(&mut self, chunk: &mut Option<Chunk>) -> Result<usize, tcp::Error> {
         self.run(tcp::SendChunk(chunk)).unwrap_or(Err(tcp::Error::NotConnected)).map(|taken| taken as usize)
+    }
+
+    fn send_bytes(&mut self, data: &[u8], leaving: usize) -> Result<BytesSent, tcp::Error> {
+        if T::HOLDS {
+            return self.run(tcp::SendBytes { data, leaving }).unwrap_or(Err(tcp::Error::NotConnected));
+        }
+        let mut buffer = PktBuf::alloc_from(None, data.len(), leaving).ok_or(tcp::Error::NoBuffer)?;
+        buffer.copy_from_slice(data);
+        let mut chunk = Some(Chunk::Pooled(buffer));
+        let accepted = self.run(tcp::SendChunk(&mut chunk)).unwrap_or(Err(tcp::Error::NotConnected))?;
+        Ok(BytesSent { accepted, waits: chunk.is_some() })
     }
 
     #[inline(always)]

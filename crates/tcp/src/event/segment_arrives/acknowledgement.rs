@@ -161,7 +161,7 @@ pub(crate) fn acknowledge(
     //= https://www.rfc-editor.org/rfc/rfc6675#section-4
     //# SACK information is advisory and therefore SACKed data MUST NOT be removed from the TCP's retransmission buffer
     //# until the data is cumulatively acknowledged [RFC2018].
-    out.memory -= rq.acknowledge(data);
+    rq.acknowledge(data, out);
     sw.bytes_acked += u64::from(data);
     sw.una = header.ack;
     out.progress = true;
