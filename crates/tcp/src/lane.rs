@@ -30,8 +30,8 @@
 //! or closes. The header of each segment is four words computed in registers from the header-out part, summed as they are
 //! stored. There are five kinds:
 //! * [`transmit_piece`]: the user's data on a connection at rest. Nothing is queued and nothing in flight, so there is no
-//!   cursor to move, no Nagle rule to ask and no list of times to search. Where one owner holds all parts, [`alone`]
-//!   does it without an outbox: the segment is the result.
+//!   cursor to move, no Nagle rule to ask and no list of times to search. Where one owner holds all parts,
+//!   `event/send/alone.rs` does it without an outbox: the segment is the result.
 //! * [`send_bytes`]: the same for bytes of the user's, mostly the answer of a handler in the event in which the request has
 //!   arrived. One pass over them fills the buffer that keeps them until they are acknowledged, and the segment. That buffer
 //!   is the one that the acknowledgement in the same event has freed ([`Outbox::spare`]).
@@ -41,15 +41,11 @@
 //!
 //! What does not fit is left to the general code, in the state in which that would have come to it.
 
-mod alone;
-
 use observe::{Counter, Counters, Time};
 use pktbuf::{PktBuf, copy_twice_and_sum};
 use wire::SeqNumber;
 use wire::checksum::Sum;
 use wire::tcp::{Header, Options, TIMESTAMPED_LEN, TcpFlags, Timestamps};
-
-pub use alone::{PieceAlone, SendContext, SentAlone};
 
 use crate::config::Config;
 use crate::ecn_state::NOT_ECT;
@@ -135,13 +131,13 @@ fn put_alone(segment: PktBuf, sw: &mut SendWindow, out: &mut Outbox<'_>) {
 
 /// Whether `len` bytes may leave at once as one segment, if nothing else is queued.
 #[inline(always)]
-fn fits_alone(sw: &SendWindow, len: u32) -> bool {
+pub(crate) fn fits_alone(sw: &SendWindow, len: u32) -> bool {
     sw.is_usual() && !sw.hold.cork() && len <= u32::from(sw.mss).min(sw.wnd)
 }
 
 /// A piece that fits alone is about to leave.
 #[inline(always)]
-fn begin_alone(sw: &mut SendWindow, config: &Config, now: Time) {
+pub(crate) fn begin_alone(sw: &mut SendWindow, config: &Config, now: Time) {
     output::restart_after_idle(sw, config, now);
     sw.cwnd_limited = false;
 }
@@ -149,7 +145,7 @@ fn begin_alone(sw: &mut SendWindow, config: &Config, now: Time) {
 /// Makes the segment of all data in the queue, which is one piece and fits alone, in a buffer that has its size and the data with
 /// this sum.
 #[inline(always)]
-fn piece(
+pub(crate) fn piece(
     sw: &mut SendWindow,
     rq: &mut RetransmitQueue,
     ho: &mut HeaderOut,
@@ -218,7 +214,7 @@ pub(crate) fn send_bytes(
 
 /// Whether the header-out part makes plain headers: timestamps, no ECN signal, the checksum computed here.
 #[inline(always)]
-fn is_plain(ho: &HeaderOut, config: &Config) -> bool {
+pub(crate) fn is_plain(ho: &HeaderOut, config: &Config) -> bool {
     config.fast_lane & ho.timestamps() & ho.marks.are_quiet() & !config.tx_checksum_offload
 }
 

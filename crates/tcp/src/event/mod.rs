@@ -42,7 +42,10 @@ pub use receive::{
 pub use reclaim::Reclaim;
 pub use route_changed::RouteChanged;
 pub use segment_arrives::{Disposition, RunArrives, SegmentArrives};
-pub use send::{BytesSent, Chunks, Send, SendBytes, SendChunk, SendMore, SendRecord, SendUrgent, Sent};
+pub use send::{
+    BytesSent, Chunks, PieceAlone, Send, SendBytes, SendChunk, SendContext, SendMore, SendRecord, SendUrgent, Sent,
+    SentAlone,
+};
 pub use set_option::{SetOption, SocketOption};
 pub use status::{RecoveryState, Status, StatusReport, Traffic};
 pub use take_error::TakeError;

@@ -1,8 +1,12 @@
 //! SEND (RFC 9293 section 3.10.2).
 
+mod alone;
+
 use observe::Time;
 use pktbuf::{Chunk, PktBuf};
 use smallvec::SmallVec;
+
+pub use alone::{PieceAlone, SendContext, SentAlone};
 
 use super::TcpEvent;
 use crate::access::{PcbAccess, PcbMut};

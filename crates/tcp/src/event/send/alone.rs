@@ -9,9 +9,9 @@ use pktbuf::{Chunk, PktBuf, RegionId};
 use wire::checksum::Sum;
 use wire::tcp::TIMESTAMPED_LEN;
 
-use super::{begin_alone, fits_alone, is_plain, piece};
+use super::Send;
 use crate::config::Config;
-use crate::event::Send;
+use crate::lane::{begin_alone, fits_alone, is_plain, piece};
 use crate::pcb::{Pcb, Push};
 
 /// What a send without an outbox reads of the stack and of the device that it leaves by. The device has room for a frame and
