@@ -167,8 +167,8 @@ impl LateCheck {
     }
 }
 
-/// Segments get their headers and are given to the device. Counts segments on the wire: a device may make several of
-/// one.
+/// Segments have got their headers and a copy of their data, and are given to the device. Counts segments on the wire: a
+/// device may make several of one.
 #[inline(always)]
 pub(crate) fn emit<P: Platform>(segments: &[PktBuf]) {
     if P::CHARGED {
@@ -176,7 +176,7 @@ pub(crate) fn emit<P: Platform>(segments: &[PktBuf]) {
         for segment in segments {
             let (headers, payload) = segment.split_at(segment.len().min(HEADERS_WRITTEN));
             touch::<P, _>(Object::Buffer, headers, true);
-            touch::<P, _>(Object::Payload, payload, false);
+            touch::<P, _>(Object::Payload, payload, true);
         }
     }
 }

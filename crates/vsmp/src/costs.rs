@@ -27,8 +27,8 @@ pub struct Costs {
     pub far: u64,
     /// A write to a line that other caches have, too.
     pub upgrade: u64,
-    /// The cost of a line of plain memory that follows another one in the same access, in percent of its cost alone, 0 to
-    /// 100: a processor fetches such lines while it works on the first.
+    /// The cost of a line of plain memory that follows another one in the same access, or in the access before, in percent of
+    /// its cost alone, 0 to 100: a processor fetches such lines while it works on the first.
     pub following: u64,
     /// One turn of a spin loop.
     pub relax: u64,

@@ -185,6 +185,8 @@ pub(crate) struct State {
     pub(crate) outside: Rc<PlatformHeap<Real>>,
     /// The line that the running thread has read last from an atomic.
     pub(crate) last_read: Option<usize>,
+    /// The CPU and the line of the last access to plain memory.
+    last_touched: Option<(usize, usize)>,
     /// When the memory bus will have carried all lines that were requested.
     bus_free: u64,
     /// See [`Machine::spin_for_good`](crate::Machine::spin_for_good).
@@ -223,6 +225,7 @@ impl State {
             account: Account::default(),
             begun: [0; Step::ALL.len()],
             last_read: None,
+            last_touched: None,
             bus_free: 0,
             spins_for_good: false,
             candidates: Vec::new(),
@@ -422,13 +425,21 @@ impl State {
     }
 
     fn touch_lines(&mut self, object: Object, lines: Range<usize>, write: bool) {
-        let mut percent = 100;
+        let mut percent = if self.follows(lines.start) { self.costs.following } else { 100 };
+        if let Some(last) = lines.clone().last() {
+            self.last_touched = Some((self.cpu, last));
+        }
         for line in lines {
             self.account.touches += 1;
             let missed = self.access_at(line, write, Part::Miss(object), percent).is_miss();
             self.account.object_misses[object as usize] += u64::from(missed);
             percent = self.costs.following;
         }
+    }
+
+    /// Whether a line of plain memory is the next of those that the running CPU has accessed last, as the data behind a header is.
+    fn follows(&self, line: usize) -> bool {
+        self.last_touched.is_some_and(|(cpu, last)| cpu == self.cpu && last + 1 == line)
     }
 
     /// The bus carries this many lines of payload, which the running thread has begun to use at `began`, after those of
