@@ -73,7 +73,7 @@ impl std::fmt::Display for CalibrationError {
                 "calibration needs {wanted} cores, and this process may use {found}: use a larger machine, or allow more of it (taskset -p)"
             ),
             CalibrationError::Interrupted => {
-                f.write_str("other programs interrupted every run: stop them, or try again when the machine is quieter")
+                f.write_str("every run was interrupted by other programs, or a hypervisor moved the CPUs around it: stop other programs, or try again later")
             }
             CalibrationError::Preset(error) => write!(f, "the measured values are no machine: {error}"),
         }
@@ -93,17 +93,22 @@ pub struct Effort {
     pub virtual_time: Duration,
     /// CPUs of the predicted runs, at least 2.
     pub cpus: usize,
+    /// Nanoseconds in which a cache line goes from one CPU to another and back, where a run on several CPUs counts only if that is
+    /// so around it. A hypervisor moves CPUs closer together and farther apart. `None`: each run counts.
+    pub round_trip_ns: Option<f64>,
 }
 
 impl Effort {
     /// About two minutes.
     pub fn full() -> Effort {
-        Effort { time: Duration::from_millis(50), rounds: 9, virtual_time: Duration::from_millis(40), cpus: 2 }
+        let (time, virtual_time) = (Duration::from_millis(50), Duration::from_millis(40));
+        Effort { time, rounds: 9, virtual_time, cpus: 2, round_trip_ns: None }
     }
 
     /// About half a minute, for a first look.
     pub fn quick() -> Effort {
-        Effort { time: Duration::from_millis(40), rounds: 3, virtual_time: Duration::from_millis(20), cpus: 2 }
+        let (time, virtual_time) = (Duration::from_millis(40), Duration::from_millis(20));
+        Effort { time, rounds: 3, virtual_time, cpus: 2, round_trip_ns: None }
     }
 }
 
@@ -137,6 +142,8 @@ pub struct Measurements {
     pub floor: f64,
     /// The plain work of the stack.
     pub steps: Steps,
+    /// [`Effort::round_trip_ns`] of these measurements.
+    pub round_trip_ns: Option<f64>,
     /// The cost of sharing.
     pub transfers: Transfers,
 }
@@ -226,6 +233,7 @@ impl Calibration {
         let two = [0, cpus.stride];
         progress("cache lines");
         let lines = Lines::measure(two, cpus.private_cache);
+        let effort = &Effort { round_trip_ns: measured::round_trip_ns(), ..*effort };
         let mut costs = memory_costs(&cpus, &lines);
         progress("wake-ups");
         let sleeps = Sleeps::measure(two, &costs);
@@ -248,14 +256,16 @@ impl Calibration {
         let steps = Steps::measure(&mut costs, floor, effort).ok_or(CalibrationError::Interrupted)?;
         progress("lines that are shared");
         let transfers = Transfers::measure(&mut costs, cpus.stride, effort).ok_or(CalibrationError::Interrupted)?;
-        let measured = Measurements { cpus, lines, sleeps, together, floor, steps, transfers };
+        let round_trip_ns = effort.round_trip_ns;
+        let measured = Measurements { cpus, lines, sleeps, together, floor, steps, transfers, round_trip_ns };
         let preset = preset::of(&measured, &costs).map_err(CalibrationError::Preset)?;
         Ok(Calibration { measured, preset })
     }
 
     /// Predicts runs that nothing was fitted to, and measures them. `progress` is called before each with their number.
     pub fn predict(&self, effort: &Effort, progress: impl FnMut(usize, usize, &Pair)) -> Vec<Prediction> {
-        let Measurements { cpus, floor, .. } = &self.measured;
+        let Measurements { cpus, floor, round_trip_ns, .. } = &self.measured;
+        let effort = &Effort { round_trip_ns: *round_trip_ns, ..*effort };
         predict::all(&self.preset.costs(Kernel::Heddle), *floor, cpus.stride, effort, progress)
     }
 }

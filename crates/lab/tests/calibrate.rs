@@ -11,7 +11,13 @@ static ARENA: Arena = Arena::new();
 
 /// As short as a calibration can be; its figures mean nothing.
 fn brief() -> Effort {
-    Effort { time: Duration::from_millis(15), rounds: 1, virtual_time: Duration::from_millis(6), cpus: 2 }
+    Effort {
+        time: Duration::from_millis(15),
+        rounds: 1,
+        virtual_time: Duration::from_millis(6),
+        cpus: 2,
+        round_trip_ns: None,
+    }
 }
 
 #[test]

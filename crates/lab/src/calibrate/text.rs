@@ -101,7 +101,7 @@ impl Display for Predictions<'_> {
         for prediction in self.0 {
             let name = name(&prediction.pair);
             let (Some(real), Some([ratio, alone])) = (prediction.real, prediction.errors()) else {
-                writeln!(f, "  {name:<46}  not measured: interrupted all the time")?;
+                writeln!(f, "  {name:<46}  not measured: interrupted, or its CPUs were moved, all the time")?;
                 continue;
             };
             let Relative { efficiency, valid, ratio: raw, .. } = real;
