@@ -46,6 +46,7 @@ pub use text::{Predictions, name};
 pub use timed::{StepTimes, Timed};
 pub use transfers::Transfers;
 
+use crate::distance::SameDistance;
 use crate::machine;
 use sleeps::in_cycles;
 
@@ -233,7 +234,8 @@ impl Calibration {
         let two = [0, cpus.stride];
         progress("cache lines");
         let lines = Lines::measure(two, cpus.private_cache);
-        let effort = &Effort { round_trip_ns: measured::round_trip_ns(), ..*effort };
+        let now = SameDistance::as_now();
+        let effort = &Effort { round_trip_ns: now.map(|distance| distance.round_trip_ns()), ..*effort };
         let mut costs = memory_costs(&cpus, &lines);
         progress("wake-ups");
         let sleeps = Sleeps::measure(two, &costs);

@@ -8,6 +8,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::worker_pool::{Sample, Work, WorkerPool};
@@ -59,6 +60,66 @@ impl Distance {
         self.worker_pool.run_slice(SLICE).ok()?;
         let best = self.shared.best.0.load(Ordering::Relaxed);
         (best > 0).then(|| best as f64 / f64::from(BATCH))
+    }
+}
+
+/// How long [`SameDistance::wait`] waits.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How often it looks.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Processors that are to be as far apart as they once were, so that figures of several threads can be compared.
+#[derive(Debug)]
+pub struct SameDistance {
+    distance: Distance,
+    wanted: f64,
+}
+
+impl SameDistance {
+    /// As far as now. `None`: there is one processor, or other work keeps one busy.
+    pub fn as_now() -> Option<SameDistance> {
+        let mut distance = Distance::start().ok()??;
+        let wanted = (0..5).filter_map(|_| distance.round_trip_ns()).min_by(f64::total_cmp)?;
+        Some(SameDistance { distance, wanted })
+    }
+
+    /// A cache line is to go to another processor and back in about `wanted` nanoseconds. `None`: there is one processor.
+    pub fn as_far_as(wanted: f64) -> Option<SameDistance> {
+        Some(SameDistance { distance: Distance::start().ok()??, wanted })
+    }
+
+    /// The round trip that is wanted, in nanoseconds.
+    pub fn round_trip_ns(&self) -> f64 {
+        self.wanted
+    }
+
+    /// Nanoseconds of a round trip now; see [`Distance::round_trip_ns`].
+    pub fn now_ns(&mut self) -> Option<f64> {
+        self.distance.round_trip_ns()
+    }
+
+    /// Whether the processors are so far apart now.
+    pub fn holds(&mut self) -> bool {
+        self.now_ns().is_some_and(|now| self.is_like(now))
+    }
+
+    /// Whether other cores of the same cache explain the difference of a round trip, in nanoseconds, from the one that is wanted.
+    pub fn is_like(&self, round_trip_ns: f64) -> bool {
+        (2.0 / 3.0..1.5).contains(&(round_trip_ns / self.wanted))
+    }
+
+    /// Waits until they are, for three seconds. False: they are not.
+    pub fn wait(&mut self) -> bool {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if self.holds() {
+                return true;
+            }
+            if Instant::now() >= until {
+                return false;
+            }
+            thread::park_timeout(LOOK_EVERY);
+        }
     }
 }
 
@@ -117,6 +178,15 @@ fn spin(deadline: Instant, done: impl Fn() -> bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn processors_across_caches_are_not_as_far_apart_as_within_one() {
+        let Some(near) = SameDistance::as_far_as(90.0) else { return };
+        let Some(far) = SameDistance::as_far_as(420.0) else { return };
+        assert!(near.is_like(110.0) && near.is_like(70.0) && !near.is_like(420.0) && !far.is_like(90.0));
+        let Some(mut same) = SameDistance::as_far_as(1e9) else { return };
+        assert!(!same.holds(), "no two processors of a machine are a second apart");
+    }
 
     #[test]
     fn a_line_goes_there_and_back() {

@@ -3,6 +3,10 @@
 //!
 //! Each round begins with another subject ([`lab::sampling`] says why), and the samples of a round go into the store
 //! together. So a pair of samples with one number of the round is a pair of neighbours in time.
+//!
+//! A hypervisor moves processors to cores that share a cache and to others, which halves and doubles the rates of several threads.
+//! So a round waits a while until the processors are as far apart as before the first one, and is repeated if they are not any
+//! more when it ends; if they stay elsewhere, it counts all the same. Each sample has the distance after its round.
 
 mod bridge;
 mod cpu_samples;
@@ -14,8 +18,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use lab::confined::Threads;
+use lab::distance::SameDistance;
 use lab::kernel::{self, KernelBench};
-use lab::machine::Probe;
+use lab::machine::{Probe, Spread};
 use lab::sampling::{Contender, Slice};
 use lab::workload::{Bench, Codec, Params, SendMode};
 use serde_json::json;
@@ -31,6 +36,9 @@ use crate::plan::{HostLoad, Plan};
 use crate::point::{Point, Sample};
 use crate::run::{Outcome, Progress};
 use crate::store::{Store, StoreError};
+
+/// The most rounds of a load that are repeated because the processors were moved.
+const MOST_REPEATED: u32 = 3;
 
 /// Socket buffers, in bytes, as in the paper.
 const BUFFER: u32 = 256 << 10;
@@ -163,6 +171,7 @@ pub fn measure(
 ) -> Result<Outcome, StoreError> {
     let loads = plan.missing(store).host;
     let mut outcome = Outcome::default();
+    let mut distance = SameDistance::as_now();
     for (index, load) in loads.iter().enumerate() {
         let mut tell = |doing: String, store: &Store| {
             let rest = Plan { host: loads[index..].to_vec(), rounds: plan.rounds, ..Plan::default() };
@@ -172,7 +181,7 @@ pub fn measure(
             outcome.stopped = true;
             break;
         }
-        outcome = outcome.and(one_load(load, plan.rounds, store, stop, &mut tell)?);
+        outcome = outcome.and(one_load(load, plan.rounds, (store, &mut distance), stop, &mut tell)?);
     }
     Ok(outcome)
 }
@@ -180,7 +189,7 @@ pub fn measure(
 fn one_load(
     load: &HostLoad,
     rounds: u64,
-    store: &mut Store,
+    (store, distance): (&mut Store, &mut Option<SameDistance>),
     stop: &AtomicBool,
     tell: &mut dyn FnMut(String, &Store),
 ) -> Result<Outcome, StoreError> {
@@ -197,6 +206,7 @@ fn one_load(
     let warming = load.warm_ups();
     let mut number = load.last(store);
     let mut done = load.rounds(store);
+    let mut repeated = 0;
     for turn in 0.. {
         if done >= rounds || contenders.is_empty() {
             break;
@@ -211,8 +221,16 @@ fn one_load(
         // The store is in the order of measurement; the first subject changes from round to round.
         contenders.rotate_left(usize::from(turn > 0));
         let of_load = (!warm).then_some((load, samplers.as_mut()));
-        let round = one_round(&mut contenders, number + 1, of_load, &mut outcome);
+        let began = distance.as_mut().is_none_or(SameDistance::wait);
+        let mut round = one_round(&mut contenders, number + 1, of_load, &mut outcome);
+        let trip = distance.as_mut().and_then(SameDistance::now_ns);
+        let moved = distance.as_ref().zip(trip).is_some_and(|(distance, trip)| !distance.is_like(trip));
+        if !warm && began && moved && repeated < MOST_REPEATED {
+            repeated += 1;
+            continue;
+        }
         if !warm && !round.is_empty() {
+            round.iter_mut().for_each(|sample| sample.host.round_trip_ns = Spread::of(trip.iter()));
             (number, done) = (number + 1, done + 1);
             outcome.measured += round.len();
             store.append(round)?;

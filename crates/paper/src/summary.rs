@@ -110,6 +110,15 @@ pub fn other_programs(samples: &[Sample]) -> Option<f64> {
     (seconds > 0.0).then(|| sum / seconds)
 }
 
+/// The least and the greatest round trip of a cache line between two processors of the host, in nanoseconds, if its processors were
+/// moved between samples.
+pub fn moved(samples: &[Sample]) -> Option<(f64, f64)> {
+    let host = samples.iter().filter(|sample| sample.point.on == Place::Host);
+    let trips = host.filter_map(|sample| Some(sample.host.round_trip_ns?.median));
+    let (least, most) = trips.fold((f64::INFINITY, 0.0_f64), |(least, most), trip| (least.min(trip), most.max(trip)));
+    (most > 2.0 * least).then_some((least, most))
+}
+
 /// "3 hold, 1 does not hold, 2 not measured".
 pub fn counted(count: &BTreeMap<Verdict, usize>) -> String {
     let part = |(verdict, count): (&Verdict, &usize)| {
@@ -154,7 +163,7 @@ fn open_questions(page: &mut String, findings: &Findings<'_>) {
 mod tests {
     use super::*;
     use crate::findings::tests::made;
-    use lab::machine::{Machine, Probe};
+    use lab::machine::{Machine, Probe, Spread};
 
     #[test]
     fn every_claim_has_its_line() {
@@ -178,7 +187,7 @@ mod tests {
 
     /// Two samples of the host: three seconds with a tenth of the time for other programs, and one without.
     #[test]
-    fn the_share_of_other_programs_stands_beside_the_host() {
+    fn what_disturbed_the_host_stands_beside_it() {
         let papers = Paper::all();
         let host = Machine { other_programs_percent: Some(10.0), ..Probe::start().finish() };
         let mut samples = made(&papers[0], Place::Host);
@@ -192,6 +201,12 @@ mod tests {
             markdown(&papers, &samples, &host).contains("7.5 % of its processor time, so its verdicts are unreliable.")
         );
         assert_eq!(other_programs(&samples[2..]), None);
+        assert_eq!(moved(&samples), None);
+        samples[0].host.round_trip_ns = Spread::of(&[90.0]);
+        samples[1].host.round_trip_ns = Spread::of(&[110.0]);
+        assert_eq!(moved(&samples), None);
+        samples[2].host.round_trip_ns = Spread::of(&[400.0]);
+        assert_eq!(moved(&samples), Some((90.0, 400.0)));
         samples[0].seconds = 1.0;
         assert!(markdown(&papers, &samples, &host).contains("other programs used 5.0 % of its processor time.\n"));
     }

@@ -9,25 +9,20 @@
 
 use std::sync::{Arc, Barrier};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sync::{Platform, Real};
 use vsmp::workload::pair::Pair;
 use vsmp::workload::windows::{Rate, Windows};
 
 use super::Effort;
-use crate::distance::Distance;
+use crate::distance::SameDistance;
 use crate::workload::Floor;
 
 /// Segments of the floor between two reports.
 const REPORTED: u64 = 32;
 /// Time of the floor in each round.
 const FLOOR: Duration = Duration::from_millis(10);
-/// How long a round waits for CPUs that are as far apart as when lines were measured.
-const PATIENCE: Duration = Duration::from_secs(3);
-/// How often it looks.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-
 /// A run on one CPU and on several, over all rounds.
 #[derive(Clone, Copy, Debug)]
 pub struct Relative {
@@ -77,56 +72,20 @@ fn median(mut of: Vec<f64>) -> Option<f64> {
     of.get(of.len() / 2).copied()
 }
 
-/// Nanoseconds of a cache line's round trip between two CPUs now, the least of a few measurements.
-pub fn round_trip_ns() -> Option<f64> {
-    let mut distance = Distance::start().ok()??;
-    (0..5).filter_map(|_| distance.round_trip_ns()).min_by(f64::total_cmp)
-}
-
-/// The distance of the CPUs that a run needs.
-struct Apart {
-    distance: Distance,
-    wanted: f64,
-}
-
-impl Apart {
-    /// `None`: any will do.
-    fn of(pair: &Pair, effort: &Effort) -> Option<Apart> {
-        let wanted = effort.round_trip_ns.filter(|_| pair.cpus > 1)?;
-        Some(Apart { distance: Distance::start().ok()??, wanted })
-    }
-
-    /// Whether it is so now.
-    fn holds(&mut self) -> bool {
-        self.distance.round_trip_ns().is_some_and(|now| is_alike(now, self.wanted))
-    }
-
-    /// Waits until it is so, for a while.
-    fn wait(&mut self) {
-        let until = Instant::now() + PATIENCE;
-        while !self.holds() && Instant::now() < until {
-            thread::park_timeout(LOOK_EVERY);
-        }
-    }
-}
-
-/// Two round trips that another core of the same cache explains.
-fn is_alike(now: f64, wanted: f64) -> bool {
-    (2.0 / 3.0..1.5).contains(&(now / wanted))
-}
-
 /// Runs on one CPU and on [`Pair::cpus`], alternately, in all rounds. `None`: no round was without an interruption, with the CPUs
 /// as far apart as [`Effort::round_trip_ns`] says.
 pub fn relative(pair: &Pair, effort: &Effort) -> Option<Relative> {
     let alone = Pair { cpus: 1, ..pair.clone() };
-    let mut apart = Apart::of(pair, effort);
+    let mut apart = effort.round_trip_ns.filter(|_| pair.cpus > 1).and_then(SameDistance::as_far_as);
     let round = |_| {
-        apart.iter_mut().for_each(Apart::wait);
+        if !apart.iter_mut().all(SameDistance::wait) {
+            return None;
+        }
         let floors = [floor(1, pair.stride)?, floor(pair.cpus, pair.stride)?];
         let rates = [rate(&alone, effort)?, rate(pair, effort)?];
         let gain = |of: [Rate; 2]| of[1].median / of[0].median;
         let efficiency = gain(rates) / gain(floors);
-        if !apart.iter_mut().all(Apart::holds) {
+        if !apart.iter_mut().all(SameDistance::holds) {
             return None;
         }
         Some((rates[0].median / floors[0].median, efficiency, gain(rates), rates[0].valid.min(rates[1].valid)))
@@ -154,28 +113,4 @@ pub fn together(cpus: usize, stride: usize, effort: &Effort) -> Option<(Rate, f6
     let valid = rounds.iter().map(|round| round.2).sum();
     let speed = Rate { median: at(2)?.min(1.0), spread: (at(3)? - at(1)?) / 2.0, valid };
     Some((speed, median(rounds.iter().map(|round| round.1).collect())?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_run_across_caches_is_not_like_one_within() {
-        assert!(is_alike(110.0, 90.0) && is_alike(90.0, 110.0));
-        assert!(!is_alike(420.0, 90.0) && !is_alike(90.0, 420.0));
-    }
-
-    /// CPUs that are to be farther apart than any: a run on one needs no distance, and one on several does not get it.
-    #[test]
-    fn a_run_counts_only_at_the_distance_of_the_calibration() {
-        if crate::machine::cores() < 2 {
-            return;
-        }
-        let effort = Effort { round_trip_ns: Some(1e9), ..Effort::quick() };
-        let pair = Pair::new(stack::Architecture::named(include_str!("fit.txt").trim_end()));
-        assert!(Apart::of(&pair, &effort).is_none());
-        let mut apart = Apart::of(&Pair { cpus: 2, ..pair }, &effort).unwrap();
-        assert!(!apart.holds());
-    }
 }

@@ -18,7 +18,7 @@ use crate::findings::{Findings, Row};
 use crate::plan::host_name;
 use crate::point::{Place, Sample};
 use crate::store::Store;
-use crate::summary::{counted, other_programs};
+use crate::summary::{counted, moved, other_programs};
 
 /// The hosts that the samples of a store are from, in the order of their names. The last sample describes its machine.
 pub(super) fn hosts(store: &Store) -> Vec<Machine> {
@@ -149,6 +149,11 @@ fn doubts(own: &[Sample]) -> Vec<String> {
     }
     if let Some(percent) = other_programs(own).filter(|percent| *percent > BUSY_PERCENT) {
         doubts.push(format!("Other programs used {percent:.1} % of its processor time."));
+    }
+    if let Some((least, most)) = moved(own) {
+        doubts.push(format!(
+            "A hypervisor moved its processors: a cache line went there and back in {least:.0} to {most:.0} ns."
+        ));
     }
     let stolen = own.iter().filter(|sample| sample.host.steal_percent.is_some_and(|steal| steal > 1.0)).count();
     if stolen > 0 {

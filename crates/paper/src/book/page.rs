@@ -19,7 +19,7 @@ use crate::list;
 use crate::plan::host_name;
 use crate::point::{Place, Sample};
 use crate::store::Store;
-use crate::summary::{counted, other_programs};
+use crate::summary::{counted, moved, other_programs};
 
 /// A line of the index.
 #[derive(Serialize)]
@@ -233,6 +233,12 @@ fn doubts(samples: &[&Sample], store: &Store) -> Vec<String> {
         doubts.push(format!(
             "Other programs used {percent:.1} % of this host's processor time during the measurement: its intervals are wide, \
              and verdicts near a bound may be wrong."
+        ));
+    }
+    if let Some((least, most)) = moved(&own) {
+        doubts.push(format!(
+            "A hypervisor moved this host's processors during the measurement: a cache line went to another one and back in \
+             {least:.0} to {most:.0} ns, which changes figures of several threads as much as twofold."
         ));
     }
     let host = || samples.iter().filter(|sample| sample.point.on == Place::Host);
