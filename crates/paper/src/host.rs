@@ -5,7 +5,7 @@
 //! together. So a pair of samples with one number of the round is a pair of neighbours in time.
 //!
 //! A hypervisor moves processors to cores that share a cache and to others, which halves and doubles the rates of several threads.
-//! So a round waits a while until the processors are as far apart as before the first one, and is repeated if they are not any
+//! So a round on several of them waits a while until the processors are as far apart as before the first one, and is repeated if they are not any
 //! more when it ends; if they stay elsewhere, it counts all the same. Each sample has the distance after its round.
 
 mod bridge;
@@ -171,7 +171,7 @@ pub fn measure(
 ) -> Result<Outcome, StoreError> {
     let loads = plan.missing(store).host;
     let mut outcome = Outcome::default();
-    let mut distance = SameDistance::as_now();
+    let mut distance = None;
     for (index, load) in loads.iter().enumerate() {
         let mut tell = |doing: String, store: &Store| {
             let rest = Plan { host: loads[index..].to_vec(), rounds: plan.rounds, ..Plan::default() };
@@ -181,7 +181,12 @@ pub fn measure(
             outcome.stopped = true;
             break;
         }
-        outcome = outcome.and(one_load(load, plan.rounds, (store, &mut distance), stop, &mut tell)?);
+        let several = load.points.iter().any(|point| point.cpus > 1);
+        if several && distance.is_none() {
+            distance = SameDistance::as_now();
+        }
+        let distance = distance.as_mut().filter(|_| several);
+        outcome = outcome.and(one_load(load, plan.rounds, (store, distance), stop, &mut tell)?);
     }
     Ok(outcome)
 }
@@ -189,7 +194,7 @@ pub fn measure(
 fn one_load(
     load: &HostLoad,
     rounds: u64,
-    (store, distance): (&mut Store, &mut Option<SameDistance>),
+    (store, mut distance): (&mut Store, Option<&mut SameDistance>),
     stop: &AtomicBool,
     tell: &mut dyn FnMut(String, &Store),
 ) -> Result<Outcome, StoreError> {
@@ -221,10 +226,10 @@ fn one_load(
         // The store is in the order of measurement; the first subject changes from round to round.
         contenders.rotate_left(usize::from(turn > 0));
         let of_load = (!warm).then_some((load, samplers.as_mut()));
-        let began = distance.as_mut().is_none_or(SameDistance::wait);
+        let began = distance.as_deref_mut().is_none_or(SameDistance::wait);
         let mut round = one_round(&mut contenders, number + 1, of_load, &mut outcome);
-        let trip = distance.as_mut().and_then(SameDistance::now_ns);
-        let moved = distance.as_ref().zip(trip).is_some_and(|(distance, trip)| !distance.is_like(trip));
+        let trip = distance.as_deref_mut().and_then(SameDistance::now_ns);
+        let moved = distance.as_deref().zip(trip).is_some_and(|(distance, trip)| !distance.is_like(trip));
         if !warm && began && moved && repeated < MOST_REPEATED {
             repeated += 1;
             continue;

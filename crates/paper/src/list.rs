@@ -32,7 +32,8 @@ pub fn runs(figure: &Figure) -> String {
             None => "runs on vsmp and host".to_owned(),
         },
         (None, Some(reason)) => format!("runs on vsmp; not on the host: {reason}"),
-        (Some(missing), _) => format!("does not run yet; missing: {missing}"),
+        (Some(reason), None) => format!("runs on the host; not on vsmp: {reason}"),
+        (Some(missing), Some(_)) => format!("does not run yet; missing: {missing}"),
     }
 }
 
@@ -46,9 +47,15 @@ mod tests {
         let text = super::text(&Paper::select(&papers, &["all".to_owned()]).unwrap());
         for name in papers.iter().flat_map(Paper::names) {
             let line = text.lines().find(|line| line.split_whitespace().next() == Some(name.as_str())).unwrap();
-            assert!(["runs on vsmp", "missing: ", "recorded under"].iter().any(|words| line.contains(words)), "{line}");
+            assert!(
+                ["runs on vsmp", "runs on the host", "missing: ", "recorded under"]
+                    .iter()
+                    .any(|words| line.contains(words)),
+                "{line}"
+            );
         }
         assert!(text.contains("recorded under msgp:1+coupled+routes"), "{text}");
+        assert!(text.contains("runs on the host; not on vsmp: there is no model of Linux 2.6.16"), "{text}");
         assert!(text.contains("willmann.fig2") && text.contains("runs on vsmp and host"));
         assert!(text.contains("runs on vsmp, and on a host with hardware counters of cache misses"), "{text}");
     }

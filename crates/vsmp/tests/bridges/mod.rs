@@ -29,7 +29,11 @@ fn run(load: &str, cpus: usize, rate: u64) -> Forwarded {
 
 /// Kilo frames a second without loss, in short trials.
 fn throughput(load: &str, cpus: usize) -> f64 {
-    let found = trial(&format!("{load}+ms=5"), cpus, 1).throughput();
+    throughput_of(load, cpus, 1)
+}
+
+fn throughput_of(load: &str, cpus: usize, seed: u64) -> f64 {
+    let found = BridgeTrial { seed, ..trial(&format!("{load}+ms=5"), cpus, 1) }.throughput();
     found.unwrap_or_else(|error| panic!("{load} on {cpus}: {error}")).rate / 1e3
 }
 
@@ -62,10 +66,11 @@ fn every_frame_is_delivered_or_dropped_for_a_reason() {
     assert!(idle.is_free_of_loss() && idle.dropped() == 0, "{idle:?}");
 }
 
-/// B-2 within its 20 %, from one seed; the first two are those that the machine was fitted to.
+/// B-2 within its 20 %, means of four seeds, because flows hash differently over four and eight cores with each; the first two are
+/// those that the machine was fitted to.
 #[test]
 fn cores_add_up_under_mpsafe() {
-    let kfps = [1, 2, 4, 8].map(|cpus| throughput("mpsafe", cpus));
+    let kfps = [1, 2, 4, 8].map(|cpus| (1..=4).map(|seed| throughput_of("mpsafe", cpus, seed)).sum::<f64>() / 4.0);
     for (found, paper) in kfps.into_iter().zip([329.0, 527.7, 705.4, 1147.1]) {
         assert!((found / paper - 1.0).abs() < 0.20, "{kfps:?}");
     }
