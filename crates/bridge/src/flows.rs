@@ -5,7 +5,7 @@
 //! long as the same would be decided: the caller states the versions of the table and of the member list for each batch, and if
 //! one differs, or a new unit has begun, all that is remembered is void. So each station is heard of in each unit.
 //!
-//! A set of two flows is a cache line. A flow whose own set is full is remembered in the set beside it, if there is room: so the
+//! A set of two flows is a cache line. A flow is remembered in the set beside its own if that one is full and there is room: so the
 //! memory has room for flows that share a set until it is nearly full. If most frames of [`PATIENCE`] batches were not
 //! remembered, because there are too many flows, the memory is consulted in few batches only, until it helps in more of these
 //! than it does not.

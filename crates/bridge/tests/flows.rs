@@ -44,7 +44,7 @@ fn to(n: u32, payload: usize) -> Vec<u8> {
     frame(station(0), station(n), None, payload)
 }
 
-/// Frames to stations of port 1 whose flows have one set in this memory.
+/// Frames to stations of port 1, with flows that have one set in this memory.
 fn of_one_set(memory: &FlowMemory, count: usize) -> Vec<Vec<u8>> {
     let set = memory.line_of(&to(1, 46));
     let flows: Vec<_> = (1..100).map(|n| to(n, 46)).filter(|frame| memory.line_of(frame) == set).take(count).collect();
@@ -52,7 +52,7 @@ fn of_one_set(memory: &FlowMemory, count: usize) -> Vec<Vec<u8>> {
     flows
 }
 
-/// A set holds two flows, and a flow whose own set is full is kept in the set beside it, if there is room; otherwise it replaces the
+/// A set holds two flows. If it is full, a further one is kept in the set beside it, if there is room; otherwise it replaces the
 /// older one of its set.
 #[test]
 fn flows_of_one_set_are_kept_until_the_set_beside_it_is_full() {

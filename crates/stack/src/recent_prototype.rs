@@ -1,7 +1,7 @@
 //! What the PCBs of the latest handshakes had in common, for the next one. Kept in each cell beside its half-open
 //! connections.
 //!
-//! It is valid for one listener, whose options do not change, and for one version of the configuration. What may never
+//! It is valid for one listener, since its options do not change, and for one version of the configuration. What may never
 //! happen: a prototype that is used for another listener, or after a change.
 
 use std::ptr;

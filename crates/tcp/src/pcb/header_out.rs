@@ -102,7 +102,7 @@ impl HeaderOut {
         }
     }
 
-    /// That of another connection, whose handshake was like this one's.
+    /// That of another connection, after a handshake like this one's.
     #[inline(always)]
     pub(crate) fn like(&self, identity: &ChildIdentity<'_>) -> Self {
         let ChildIdentity { tuple, isn, irs, ts_recent, now, .. } = identity;
