@@ -187,8 +187,7 @@ fn papers_are_listed_with_what_runs_them_and_unknown_ones_are_refused() {
     {
         assert!(list.contains(expected), "no {expected}: {list}");
     }
-    let idle: Vec<&str> = list.lines().filter(|line| line.contains("does not run yet")).collect();
-    assert!(!idle.is_empty() && idle.iter().all(|line| line.contains("; missing: ")), "{list}");
+    assert!(!list.contains("does not run yet"), "every figure can run somewhere: {list}");
     assert_eq!(text(&heddle("paper list nahum.udp").stdout).matches("nahum.").count(), 1);
     let directory = tempfile::tempdir().expect("a directory");
     for (arguments, says) in [

@@ -69,7 +69,7 @@ fn a_pcb_of_half_the_size_moves_no_figure_of_the_paper() {
         let figures = |percent: usize| {
             let mut extent = WHOLE;
             extent[Object::Connection as usize] = percent;
-            let results = Simulation { extent, connections: 192, seeds: 12, ..simulation(arch) };
+            let results = Simulation { extent, connections: 192, seeds: 24, ..simulation(arch) };
             let results = results.run_all(Kernel::OfThePaper, |_| {});
             let touched = results.mean(|run| run.account.object_misses[Object::Connection as usize] as f64).mean;
             (touched, [results.megabits(), results.misses(), results.scheduler_cycles()])
