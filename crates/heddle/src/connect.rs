@@ -102,7 +102,7 @@ impl<'d> Connect<'d> {
             .raw()
             .connect_with(local, remote, options, data)
             .map_err(|refused| ConnectError::Refused(remote, refused))?;
-        let stream = TcpStream::new(stack.clone(), socket);
+        let stream = TcpStream::new(stack, socket);
         stream.block(false);
         Ok(stream)
     }

@@ -102,6 +102,7 @@ mod listener;
 pub mod ping;
 mod polled;
 mod poller;
+mod socket_stack;
 mod stream;
 mod stream_options;
 #[cfg(any(feature = "tokio", feature = "futures-io"))]

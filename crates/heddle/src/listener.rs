@@ -220,7 +220,7 @@ impl TcpListener {
     /// `None`: no connection waits.
     pub(crate) fn try_accept(&self) -> Option<(TcpStream, SocketAddr)> {
         let socket = self.inner.listener.accept()?;
-        let stream = TcpStream::new(self.inner.stack.clone(), socket);
+        let stream = TcpStream::new(&self.inner.stack, socket);
         let peer = stream.remote();
         Some((stream, peer))
     }

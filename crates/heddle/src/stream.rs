@@ -19,6 +19,7 @@ use crate::builder::Stack;
 use crate::connect::Connect;
 use crate::error::{ConnectError, given_up, may_wait, on_connection};
 use crate::leftover::Leftover;
+use crate::socket_stack::SocketStack;
 use crate::timeout::Timeout;
 
 /// The default time to live, or hop limit (RFC 1700).
@@ -61,7 +62,7 @@ pub struct TcpStream {
 }
 
 struct StreamInner {
-    stack: Stack,
+    stack: SocketStack,
     socket: Arc<TcpSocket<Real>>,
     /// Buffers delivered by the connection and not read completely yet.
     leftover: Lock<Leftover, Real>,
@@ -112,11 +113,12 @@ impl Drop for StreamInner {
 }
 
 impl TcpStream {
-    pub(crate) fn new(stack: Stack, socket: Arc<TcpSocket<Real>>) -> Self {
+    pub(crate) fn new(stack: &Stack, socket: Arc<TcpSocket<Real>>) -> Self {
         // Two threads seldom read from one stream.
         let leftover = Lock::new(LockKind::Reserved, LockClass::UserHandle, Leftover::default());
         let (ended, nonblocking) = (Atomic::new(false), Atomic::new(false));
         let channel = stack.raw().open_channel(&socket);
+        let stack = SocketStack::of(stack);
         let inner = StreamInner { stack, socket, leftover, ended, nonblocking, channel, timeouts: OnceBox::new() };
         TcpStream { inner: Arc::new(inner) }
     }
