@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 
 use heddle::{TcpListener, TcpStream};
+use sync::CachePadded;
 use wire::FourTuple;
 use wire::rss::Toeplitz;
 
@@ -19,14 +20,17 @@ const FIRST_PORT: u16 = 1024;
 /// Maps connections to threads, and passes accepted ends to their threads. May be used by any thread.
 pub(super) struct Affinity {
     hash: Toeplitz,
-    /// One for each thread.
-    waiting: Vec<Mutex<VecDeque<TcpStream>>>,
+    /// One for each thread, on lines of its own.
+    waiting: Vec<CachePadded<Mutex<VecDeque<TcpStream>>>>,
 }
 
 impl Affinity {
     /// Of a link with the default hash and a queue for each thread.
     pub fn new(threads: u32) -> Affinity {
-        Affinity { hash: Toeplitz::default(), waiting: (0..threads).map(|_| Mutex::default()).collect() }
+        Affinity {
+            hash: Toeplitz::default(),
+            waiting: (0..threads).map(|_| CachePadded::new(Mutex::default())).collect(),
+        }
     }
 
     /// The thread whose queue receives segments between the two.
@@ -45,10 +49,9 @@ impl Affinity {
     /// another thread is passed on.
     pub fn accept(&self, thread: u32, listener: &TcpListener, local: SocketAddr) -> Option<TcpStream> {
         loop {
-            if let Some(stream) = self.queue(thread).pop_front() {
-                return Some(stream);
-            }
-            let (stream, peer) = listener.accept().ok()?;
+            let Ok((stream, peer)) = listener.accept() else {
+                return self.queue(thread).pop_front();
+            };
             let owner = self.thread_of(local, peer);
             if owner == thread {
                 return Some(stream);

@@ -8,9 +8,15 @@ use std::time::Instant;
 use heddle::{Polled, Readiness, Stack, TcpListener, TcpStream};
 
 use super::affinity::Affinity;
-use super::world::{World, source};
+use super::world::{PER_ADDRESS, World, source};
 use super::{Params, drive};
 use crate::worker_pool::{Sample, Work};
+
+/// The number of addresses of clients. A port is in TIME-WAIT for 20 ms after its connection, in which a thread opens no more than
+/// 20 000; with fewer ports the search for a free one would be measured.
+pub(super) fn addresses(params: &Params) -> u32 {
+    (2 * params.effective_threads()).max(params.connections.div_ceil(PER_ADDRESS))
+}
 
 /// One thread's share: a number of connections at a time, each opened, accepted, closed by the client, then by the
 /// server. With affinity the stack chooses ports of flows that the thread receives, and the thread serves the ends that it
@@ -23,8 +29,10 @@ pub(super) struct Connect {
     thread: u32,
     affinity: Option<Arc<Affinity>>,
     at_once: usize,
-    source: u8,
-    addresses: u8,
+    /// Connections that it has opened, and those after which it goes on to the next address: it has used its share of the ports.
+    opened: u32,
+    per_address: u32,
+    addresses: u32,
     opening: Vec<TcpStream>,
     serving: Vec<TcpStream>,
 }
@@ -41,8 +49,9 @@ impl Connect {
             thread,
             affinity: world.affinity.clone(),
             at_once: (params.connections / threads).max(1) as usize,
-            source: thread as u8,
-            addresses: world.addresses as u8,
+            opened: 0,
+            per_address: PER_ADDRESS / threads,
+            addresses: world.addresses,
             opening: Vec::new(),
             serving: Vec::new(),
         }
@@ -51,8 +60,8 @@ impl Connect {
     fn step(&mut self, sample: &mut Sample) -> io::Result<bool> {
         let mut busy = false;
         while self.opening.len() < self.at_once {
-            let local = source(self.target, self.source % self.addresses);
-            self.source = self.source.wrapping_add(1);
+            let local = source(self.target, (self.opened / self.per_address % self.addresses) as u8);
+            self.opened = self.opened.wrapping_add(1);
             self.opening.push(heddle::Connect::new().local(local).start(&self.client, self.target)?);
             busy = true;
         }

@@ -131,7 +131,9 @@ impl Bench {
     /// # Errors
     /// The stacks cannot be built, or the connections cannot be opened.
     pub fn open(params: &Params) -> io::Result<Bench> {
-        Bench::start(params, "bulk", |world, thread| Box::new(bulk::Bulk::new(world, params, thread)))
+        Bench::start(params, "bulk", World::new(params)?, |world, thread| {
+            Box::new(bulk::Bulk::new(world, params, thread))
+        })
     }
 
     /// One request of `params.request` bytes outstanding on each connection, all the time.
@@ -139,7 +141,7 @@ impl Bench {
     /// # Errors
     /// As [`Bench::open`].
     pub fn open_rpc(params: &Params) -> io::Result<Bench> {
-        Bench::start(params, "rpc", |world, thread| Box::new(rpc::Rpc::new(world, params, thread)))
+        Bench::start(params, "rpc", World::new(params)?, |world, thread| Box::new(rpc::Rpc::new(world, params, thread)))
     }
 
     /// Connections opened, accepted and closed in order, `params.connections` at a time.
@@ -147,11 +149,16 @@ impl Bench {
     /// # Errors
     /// As [`Bench::open`].
     pub fn open_connect(params: &Params) -> io::Result<Bench> {
-        Bench::start(params, "connect", |world, thread| Box::new(connect::Connect::new(world, params, thread)))
+        let world = World::with_addresses(params, connect::addresses(params))?;
+        Bench::start(params, "connect", world, |world, thread| Box::new(connect::Connect::new(world, params, thread)))
     }
 
-    fn start(params: &Params, what: &str, work: impl Fn(&mut World, u32) -> Box<dyn Work>) -> io::Result<Bench> {
-        let mut world = World::new(params)?;
+    fn start(
+        params: &Params,
+        what: &str,
+        mut world: World,
+        work: impl Fn(&mut World, u32) -> Box<dyn Work>,
+    ) -> io::Result<Bench> {
         let work = (0..params.effective_threads()).map(|thread| work(&mut world, thread)).collect();
         let name = format!("{}, {what}, {} connections", params.arch, params.connections);
         let mut worker_pool = WorkerPool::start("heddle", work)?;

@@ -21,8 +21,8 @@ const OPENING_AT_ONCE: usize = 64;
 /// Short, or a connection-rate benchmark would run out of ports in its first second (Linux reuses them after one).
 const TIME_WAIT: Duration = Duration::from_millis(20);
 
-/// Connections from one address: well below the number of its ports.
-const PER_ADDRESS: u32 = 16_384;
+/// Connections from one address: the number of its dynamic ports, a quarter of all.
+pub(super) const PER_ADDRESS: u32 = 16_384;
 
 /// The two stacks. `client` opens and sends, `server` accepts and receives.
 pub(super) struct World {
@@ -41,7 +41,13 @@ pub(super) struct World {
 }
 
 impl World {
+    /// With as many addresses of clients as connections need that stay open.
     pub fn new(params: &Params) -> io::Result<World> {
+        World::with_addresses(params, params.connections.div_ceil(PER_ADDRESS))
+    }
+
+    /// With so many addresses of clients, at most 200.
+    pub fn with_addresses(params: &Params, addresses: u32) -> io::Result<World> {
         let threads = params.effective_threads() as usize;
         let link = mem::MemConfig {
             queues: threads,
@@ -67,7 +73,7 @@ impl World {
             let builder = builder.tcp(tcp_config(params)).homing(params.affinity).runs(params.runs);
             builder.stoppable_clock(clock.clone()).build_polled().map_err(io::Error::other)
         };
-        let addresses = params.connections.div_ceil(PER_ADDRESS).clamp(1, 200);
+        let addresses = addresses.clamp(1, 200);
         let ipv6 = params.ipv6;
         let prefix = if ipv6 { 64 } else { 16 };
         let cidr = |third, fourth| Cidr::new(address(ipv6, third, fourth), prefix).map_err(io::Error::other);
