@@ -26,6 +26,15 @@ pub enum Transport {
     Udp,
 }
 
+/// The counter of RFC 6056 that a search uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortCounter {
+    /// The stack's: threads that take the same ports do not try what another one has just taken.
+    OfAll,
+    /// The calling thread's, for one that passes over the ports of all other threads: no two threads write it.
+    OfThread,
+}
+
 /// The ports of one stack. Any thread.
 pub struct PortNumbers<P: Platform> {
     bound: Lock<HashSet<(Transport, IpAddr, u16)>, P>,
@@ -38,6 +47,8 @@ pub struct PortNumbers<P: Platform> {
 /// goes there as well, and needs no keyed hash then.
 struct RecentOffset<P: Platform> {
     writers: Writers,
+    /// The RFC's counter of this thread, for ports that only it takes.
+    counter: P::AtomicU32,
     /// See [`words`]; all are 0 at first, which is no destination.
     words: [P::AtomicU64; 5],
     offset: P::AtomicU32,
@@ -65,7 +76,20 @@ fn words(local: IpAddr, remote: SocketAddr) -> [u64; 5] {
 impl<P: Platform> RecentOffset<P> {
     fn new(writers: Writers) -> Self {
         let words = std::array::from_fn(|_| P::AtomicU64::new(0));
-        RecentOffset { writers, words, offset: P::AtomicU32::new(0) }
+        RecentOffset { writers, counter: P::AtomicU32::new(0), words, offset: P::AtomicU32::new(0) }
+    }
+
+    /// Adds to the counter, and returns its value before that.
+    #[inline]
+    fn count(&self, by: u32) -> u32 {
+        match self.writers {
+            Writers::One => {
+                let before = self.counter.load(Ordering::Relaxed);
+                self.counter.store(before.wrapping_add(by), Ordering::Relaxed);
+                before
+            }
+            Writers::Many => self.counter.fetch_add(by, Ordering::Relaxed),
+        }
     }
 
     /// The offset towards this destination, computed by `compute` unless it is the same as the last time.
@@ -100,17 +124,30 @@ impl<P: Platform> PortNumbers<P> {
     /// Candidate local ports for a connection to `remote`, each at most once: the dynamic range in a random rotation,
     /// then the registered one.
     #[inline]
-    pub fn candidates(&self, secrets: &Secrets, local: IpAddr, remote: SocketAddr) -> PortCandidates {
+    pub fn candidates(
+        &self,
+        secrets: &Secrets,
+        (local, remote): (IpAddr, SocketAddr),
+        counter: PortCounter,
+    ) -> PortCandidates {
         let compute = || secrets.port_offset(local, remote.ip(), remote.port());
         let offset = self.recent.here().towards(words(local, remote), compute);
-        PortCandidates { start: offset.wrapping_add(self.counter.fetch_add(1, Ordering::Relaxed)), tried: 0 }
+        PortCandidates { start: offset.wrapping_add(self.count(1, counter)), tried: 0 }
     }
 
     /// Records how many candidates were skipped before one was free. The next search begins after them, like the RFC's
     /// counter; otherwise every later search would try the same taken ports again.
-    pub fn passed_over(&self, candidates: u32) {
+    pub fn passed_over(&self, candidates: u32, counter: PortCounter) {
         if candidates > 0 {
-            self.counter.fetch_add(candidates, Ordering::Relaxed);
+            self.count(candidates, counter);
+        }
+    }
+
+    #[inline]
+    fn count(&self, by: u32, counter: PortCounter) -> u32 {
+        match counter {
+            PortCounter::OfAll => self.counter.fetch_add(by, Ordering::Relaxed),
+            PortCounter::OfThread => self.recent.here().count(by),
         }
     }
 
@@ -221,7 +258,9 @@ mod tests {
     fn candidates_cover_every_port_once() {
         let ports = PortNumbers::<Real>::default();
         let remote = "10.0.0.2:80".parse().unwrap();
-        let seen: Vec<u16> = ports.candidates(&Secrets::from_seed(3), "10.0.0.1".parse().unwrap(), remote).collect();
+        let seen: Vec<u16> = ports
+            .candidates(&Secrets::from_seed(3), ("10.0.0.1".parse().unwrap(), remote), PortCounter::OfAll)
+            .collect();
         let distinct: HashSet<u16> = seen.iter().copied().collect();
         assert_eq!(seen.len(), distinct.len());
         assert_eq!(seen.len(), 65536 - 1024);
@@ -233,10 +272,18 @@ mod tests {
         let ports = PortNumbers::<Real>::default();
         let remote = "10.0.0.2:80".parse().unwrap();
         let secrets = Secrets::from_seed(3);
-        let search = || ports.candidates(&secrets, "10.0.0.1".parse().unwrap(), remote);
-        let taken = search().nth(48);
-        ports.passed_over(48);
-        assert_eq!(search().next(), search_after(taken), "one port on, and none of the 48 again");
+        let ends = ("10.0.0.1".parse().unwrap(), remote);
+        for counter in [PortCounter::OfAll, PortCounter::OfThread] {
+            let search = || ports.candidates(&secrets, ends, counter);
+            let taken = search().nth(48);
+            ports.passed_over(48, counter);
+            assert_eq!(search().next(), search_after(taken), "one port on, and none of the 48 again");
+        }
+        let next = |counter| ports.candidates(&secrets, ends, counter).next();
+        let of_thread = next(PortCounter::OfThread);
+        next(PortCounter::OfAll);
+        std::thread::scope(|scope| _ = scope.spawn(|| next(PortCounter::OfThread)));
+        assert_eq!(next(PortCounter::OfThread), search_after(of_thread), "what others count does not move it");
     }
 
     /// What a thread remembers of its last destination serves that one only.
@@ -262,7 +309,8 @@ mod tests {
             let (local, remote): (IpAddr, SocketAddr) = (local.parse().unwrap(), remote.parse().unwrap());
             let start = secrets.port_offset(local, remote.ip(), remote.port()).wrapping_add(searches);
             let first = rotate(*EPHEMERAL.start(), *EPHEMERAL.end(), start).next();
-            assert_eq!(ports.candidates(&secrets, local, remote).next(), first, "{local} to {remote}");
+            let candidate = ports.candidates(&secrets, (local, remote), PortCounter::OfAll).next();
+            assert_eq!(candidate, first, "{local} to {remote}");
         }
     }
 

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use observe::Time;
-use stack::ports::PortNumbers;
+use stack::ports::{PortCounter, PortNumbers};
 use stack::secrets::Secrets;
 use sync::Real;
 use wire::FourTuple;
@@ -63,26 +63,30 @@ fn sequence_numbers_of_one_tuple_follow_the_clock_and_a_restart_changes_all() {
 #[test]
 fn the_next_port_towards_one_destination_tells_nothing_of_another() {
     let secrets = Secrets::from_seed(11);
-    let ports = PortNumbers::<Real>::default();
     let local = "10.0.0.1".parse().unwrap();
-    let first = |n: u32| {
-        let remote = SocketAddr::new(std::net::IpAddr::V4((0x0a02_0000 + n).into()), 443);
-        u32::from(ports.candidates(&secrets, local, remote).next().expect("a port"))
-    };
-    let taken: Vec<u32> = (0..50_000).map(first).collect();
-    // 16 384 ports in 256 cells of 64.
-    assert!(spread(taken.iter().map(|port| (port - 49_152) << 18)) < LIMIT);
-    // An attacker that sees one port and guesses the next higher one.
-    let guessed = taken.windows(2).filter(|pair| pair[1] == pair[0] + 1).count();
-    assert!(guessed <= 12, "{guessed} of 50 000 guesses, where chance gives 3");
+    for counter in [PortCounter::OfAll, PortCounter::OfThread] {
+        let ports = PortNumbers::<Real>::default();
+        let first = |n: u32| {
+            let remote = SocketAddr::new(std::net::IpAddr::V4((0x0a02_0000 + n).into()), 443);
+            u32::from(ports.candidates(&secrets, (local, remote), counter).next().expect("a port"))
+        };
+        let taken: Vec<u32> = (0..50_000).map(first).collect();
+        // 16 384 ports in 256 cells of 64.
+        assert!(spread(taken.iter().map(|port| (port - 49_152) << 18)) < LIMIT);
+        // An attacker that sees one port and guesses the next higher one.
+        let guessed = taken.windows(2).filter(|pair| pair[1] == pair[0] + 1).count();
+        assert!(guessed <= 12, "{guessed} of 50 000 guesses, where chance gives 3");
+    }
 }
 
 #[test]
 fn ports_towards_one_destination_come_back_late() {
     let secrets = Secrets::from_seed(11);
-    let ports = PortNumbers::<Real>::default();
-    let remote = "10.0.0.2:443".parse().unwrap();
-    let next = || ports.candidates(&secrets, "10.0.0.1".parse().unwrap(), remote).next().expect("a port");
-    let seen: HashSet<u16> = (0..16_384).map(|_| next()).collect();
-    assert_eq!(seen.len(), 16_384, "none comes back before all have been used");
+    let ends = ("10.0.0.1".parse().unwrap(), "10.0.0.2:443".parse().unwrap());
+    for counter in [PortCounter::OfAll, PortCounter::OfThread] {
+        let ports = PortNumbers::<Real>::default();
+        let next = || ports.candidates(&secrets, ends, counter).next().expect("a port");
+        let seen: HashSet<u16> = (0..16_384).map(|_| next()).collect();
+        assert_eq!(seen.len(), 16_384, "none comes back before all have been used");
+    }
 }

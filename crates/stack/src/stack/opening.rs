@@ -19,6 +19,7 @@ use super::recent_destination::Departure;
 use crate::call::{Call, OpenRefused, OpenRequest};
 use crate::charge;
 use crate::flow::Flow;
+use crate::ports::PortCounter;
 use crate::socket::TcpSocket;
 use crate::socket::handler::{IN_HANDLER, in_handler};
 
@@ -278,7 +279,8 @@ impl<P: Platform> Stack<P> {
         // The interface, where the caller polls some of the queues.
         let mut home = snapshot.leaves_by.filter(|_| self.core.homing && links.polls_some());
         loop {
-            let candidates = self.core.ports.candidates(&self.core.shared.secrets, source, remote);
+            let counter = if home.is_some() { PortCounter::OfThread } else { PortCounter::OfAll };
+            let candidates = self.core.ports.candidates(&self.core.shared.secrets, (source, remote), counter);
             let mut astray = 0;
             for (passed, port) in candidates.enumerate() {
                 // A connection can open with itself without a listener (RFC 9293 section 3.5, simultaneous initiation):
@@ -300,7 +302,7 @@ impl<P: Platform> Stack<P> {
                 }
                 match self.open(flow, options, data, snapshot, now) {
                     Ok(opened) => {
-                        self.core.ports.passed_over(passed as u32);
+                        self.core.ports.passed_over(passed as u32, counter);
                         return Ok(opened);
                     }
                     Err(OpenRefused::TupleInUse) => {}
