@@ -14,9 +14,9 @@ use tcp::listen::{self, ListenMatch};
 use wire::FourTuple;
 
 use crate::call::ControlRequest;
-use crate::socket::ListenerShared;
+use crate::socket::{ListenerReplica, ListenerShared};
 
-type PortMap<T> = HashMap<u16, SmallVec<[Arc<T>; 1]>, BuildHasherDefault<Spread>>;
+type PortMap<P> = HashMap<u16, SmallVec<[ListenerReplica<P>; 1]>, BuildHasherDefault<Spread>>;
 
 /// A hash of ports. Only local users choose which ports are bound, so it needs no key.
 #[derive(Default)]
@@ -42,17 +42,26 @@ impl Hasher for Spread {
 /// The receiver of a segment that belongs to no connection.
 pub enum Unmatched<P: Platform> {
     /// This listener (RFC 9293, 3.10.7.2).
-    Listener(Arc<ListenerShared<P>>),
+    Listener(ListenerReplica<P>),
     /// This listener, if the segment returns one of its cookies.
-    Cookie(Arc<ListenerShared<P>>),
+    Cookie(ListenerReplica<P>),
     /// None: it is answered as in CLOSED (3.10.7.1).
     Nobody,
 }
 
 /// Bound sockets by port. The owner provides exclusive access.
-#[derive(Clone)]
 pub struct BoundSockets<P: Platform> {
-    listeners: PortMap<ListenerShared<P>>,
+    listeners: PortMap<P>,
+}
+
+/// For another cell, with replicas of its own.
+impl<P: Platform> Clone for BoundSockets<P> {
+    fn clone(&self) -> Self {
+        let of_port = |(port, replicas): (&u16, &SmallVec<[ListenerReplica<P>; 1]>)| {
+            (*port, replicas.iter().map(|replica| ListenerReplica::of(Arc::clone(replica))).collect())
+        };
+        BoundSockets { listeners: self.listeners.iter().map(of_port).collect() }
+    }
 }
 
 impl<P: Platform> Default for BoundSockets<P> {
@@ -63,9 +72,10 @@ impl<P: Platform> Default for BoundSockets<P> {
 
 impl<P: Platform> BoundSockets<P> {
     /// The listener that matches `tuple` best: an exact address before a wildcard.
-    pub fn listener(&self, tuple: &FourTuple) -> Option<Arc<ListenerShared<P>>> {
+    pub fn listener(&self, tuple: &FourTuple) -> Option<ListenerReplica<P>> {
         let candidates = self.listeners.get(&tuple.local_port)?.iter();
-        best(candidates.map(|listener| (listener.fits(tuple.local_addr), listener)))
+        let fitting = candidates.filter_map(|listener| Some((listener.fits(tuple.local_addr)?, listener)));
+        fitting.max_by_key(|(fit, _)| *fit).map(|(_, listener)| listener.clone())
     }
 
     /// The receiver of `segment`, which belongs to no connection.
@@ -94,19 +104,14 @@ impl<P: Platform> BoundSockets<P> {
     }
 }
 
-fn best<'a, T: 'a>(candidates: impl Iterator<Item = (Option<u8>, &'a Arc<T>)>) -> Option<Arc<T>> {
-    let fitting = candidates.filter_map(|(fit, socket)| fit.map(|fit| (fit, socket)));
-    fitting.max_by_key(|(fit, _)| *fit).map(|(_, socket)| socket.clone())
-}
-
-fn insert<T>(map: &mut PortMap<T>, port: u16, socket: Arc<T>) {
+fn insert<P: Platform>(map: &mut PortMap<P>, port: u16, socket: Arc<ListenerShared<P>>) {
     let sockets = map.entry(port).or_default();
     if !sockets.iter().any(|other| Arc::ptr_eq(other, &socket)) {
-        sockets.push(socket);
+        sockets.push(ListenerReplica::of(socket));
     }
 }
 
-fn remove<T>(map: &mut PortMap<T>, port: u16, socket: &Arc<T>) {
+fn remove<P: Platform>(map: &mut PortMap<P>, port: u16, socket: &Arc<ListenerShared<P>>) {
     let Some(sockets) = map.get_mut(&port) else { return };
     sockets.retain(|other| !Arc::ptr_eq(other, socket));
     if sockets.is_empty() {
@@ -135,5 +140,20 @@ mod tests {
         listener.close();
         sockets.apply(ControlRequest::Listen(listener));
         assert!(sockets.listener(&tuple).is_none());
+    }
+
+    /// The references that a cell's handshakes take are counted in the cell's memory, and not in the listener's.
+    #[test]
+    fn the_replicas_of_two_cells_are_counted_apart() {
+        let (local, address) = ("[::]:80".parse().expect("an address"), std::net::IpAddr::from([10, 0, 0, 1]));
+        let listener = ListenerShared::<Real>::new(local, (8, 8), Default::default(), Arc::new(Alarms::new(1)));
+        let tuple = FourTuple { local_addr: address, remote_addr: address, local_port: 80, remote_port: 2000 };
+        let mut one = BoundSockets::default();
+        one.apply(ControlRequest::Listen(listener.clone()));
+        let other = one.clone();
+        let [first, second, third] = [&one, &one, &other].map(|cell| cell.listener(&tuple).expect("it is bound"));
+        let counts = [&first, &third].map(ListenerReplica::count);
+        assert_eq!((counts, Arc::strong_count(&listener)), ([3, 2], 3), "one of each cell, and one of the user");
+        assert!(Arc::ptr_eq(&second, &third));
     }
 }

@@ -8,7 +8,6 @@
 
 use std::borrow::Cow;
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use observe::{Counters, DropReason, Time};
 use sync::Platform;
@@ -27,13 +26,13 @@ use crate::recent_prototype::RecentPrototype;
 use crate::recent_routes::RecentRoutes;
 use crate::route_cache::RouteCache;
 use crate::shared::Shared;
-use crate::socket::{Admission, ListenerShared};
+use crate::socket::{Admission, ListenerReplica, ListenerShared};
 use crate::table::flow_bindings::CellBindings;
 use crate::table::index::VacantEntry;
 
 /// The stack's data for a half-open connection.
 struct Kept<P: Platform> {
-    listener: Arc<ListenerShared<P>>,
+    listener: ListenerReplica<P>,
     route: RouteCache,
     absent: VacantEntry,
 }
@@ -208,7 +207,7 @@ impl<P: Platform> Handshakes<P> {
     /// once.
     pub(crate) fn syn_arrives(
         &mut self,
-        listener: Arc<ListenerShared<P>>,
+        listener: ListenerReplica<P>,
         arrival: HandshakeSegment<'_, P>,
     ) -> Option<Child<P>> {
         let HandshakeSegment { shared, flow, absent, segment, child, now, counters, deferred } = arrival;
@@ -367,7 +366,7 @@ fn mss_on<P: Platform>(shared: &Shared<P>, route: &RouteCache, peer: IpAddr, now
 /// An acknowledgement that belongs to no connection, for a listener that has sent cookies: the child, if it returns a
 /// valid cookie. Otherwise it is answered as in CLOSED.
 pub(crate) fn cookie_arrives<P: Platform>(
-    listener: Arc<ListenerShared<P>>,
+    listener: ListenerReplica<P>,
     arrival: HandshakeSegment<'_, P>,
 ) -> Option<Child<P>> {
     let HandshakeSegment { shared, flow, absent, segment: arrived, child, now, counters, deferred } = arrival;

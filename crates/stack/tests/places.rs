@@ -11,7 +11,7 @@ use stack::deferred::DeferredEffects;
 use stack::place::connection::connections;
 use stack::place::pcb::{ConnectionLocks, LockPlan};
 use stack::place::{Cell, Habits, Locked};
-use stack::socket::{Admission, ListenerShared};
+use stack::socket::{Admission, ListenerReplica, ListenerShared};
 use sync::{LockKind, Real, Writers};
 use tcp::Verify;
 use testbed::frames::{Ends, Segment, neighbour_solicitation, tcp_of};
@@ -50,9 +50,10 @@ fn a_segment_whose_connection_has_appeared_is_processed_again(arch: Architecture
 /// The places in backlogs that connections hold which were opened early: after a peak there is room for twice as many as
 /// there are.
 fn gives_back_memory_of_admissions(mut place: impl Place<Platform = Real>, listener: &Arc<ListenerShared<Real>>) {
+    let replica = ListenerReplica::of(listener.clone());
     place.with_directory(|directory, _| {
         directory.early.reserve(1000);
-        directory.early.extend((0..100).map(|slot| (slot, Admission::Entered(listener.clone()))));
+        directory.early.extend((0..100).map(|slot| (slot, Admission::Entered(replica.clone()))));
     });
     place.trim();
     let capacity = place.with_directory(|directory, _| (directory.early.len(), directory.early.capacity()));

@@ -7,6 +7,7 @@
 //! that closes: a child is either in the queue before it is drained, or refused.
 
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use observe::Time;
@@ -264,20 +265,58 @@ impl<P: Platform> ListenerShared<P> {
     }
 }
 
+/// A listener as one cell knows it. The references of a cell are counted in memory of its own, so threads in different
+/// cells do not write one counter for each handshake.
+pub struct ListenerReplica<P: Platform> {
+    known: Arc<KnownListener<P>>,
+}
+
+/// The listener of the replicas that one cell counts.
+struct KnownListener<P: Platform> {
+    shared: Arc<ListenerShared<P>>,
+}
+
+impl<P: Platform> ListenerReplica<P> {
+    /// For one more cell.
+    pub fn of(listener: Arc<ListenerShared<P>>) -> Self {
+        ListenerReplica { known: Arc::new(KnownListener { shared: listener }) }
+    }
+
+    /// How many replicas the cell has handed out, and its own.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        Arc::strong_count(&self.known)
+    }
+}
+
+impl<P: Platform> Clone for ListenerReplica<P> {
+    fn clone(&self) -> Self {
+        ListenerReplica { known: self.known.clone() }
+    }
+}
+
+impl<P: Platform> Deref for ListenerReplica<P> {
+    type Target = Arc<ListenerShared<P>>;
+
+    fn deref(&self) -> &Arc<ListenerShared<P>> {
+        &self.known.shared
+    }
+}
+
 /// The place of a connection in the backlog of the listener that admitted it, until its handshake is complete.
 pub enum Admission<P: Platform> {
     /// A place among the handshakes.
-    Handshake(Arc<ListenerShared<P>>),
+    Handshake(ListenerReplica<P>),
     /// The same, and one among the connections that are open early.
-    Early(Arc<ListenerShared<P>>),
+    Early(ListenerReplica<P>),
     /// The latter alone: it has entered the accept queue.
-    Entered(Arc<ListenerShared<P>>),
+    Entered(ListenerReplica<P>),
 }
 
 /// The outcome for a connection that may enter the accept queue.
 pub enum Admitted<P: Platform> {
     /// It is queued, and the listener is to be woken; if it was opened early, it still holds a place.
-    New(Arc<ListenerShared<P>>, Option<Admission<P>>),
+    New(ListenerReplica<P>, Option<Admission<P>>),
     /// It was in already.
     Known,
     /// The listener has closed: the connection must be reset.
@@ -286,7 +325,7 @@ pub enum Admitted<P: Platform> {
 
 impl<P: Platform> Admission<P> {
     /// The place that a connection holds after this answer to its SYN.
-    pub fn of(answer: SynResponse, listener: Arc<ListenerShared<P>>) -> Option<Self> {
+    pub fn of(answer: SynResponse, listener: ListenerReplica<P>) -> Option<Self> {
         match answer {
             SynResponse::HalfOpen { .. } => Some(Admission::Handshake(listener)),
             SynResponse::Early { .. } => Some(Admission::Early(listener)),
@@ -509,12 +548,14 @@ mod tests {
     fn early(listener: &Arc<ListenerShared<Real>>) -> Admission<Real> {
         assert!(listener.admit_fast_open(2, START));
         listener.take_place();
-        Admission::of(SynResponse::Early { cookie: None }, listener.clone()).expect("it holds places")
+        Admission::of(SynResponse::Early { cookie: None }, ListenerReplica::of(listener.clone()))
+            .expect("it holds places")
     }
 
     fn half_open(listener: &Arc<ListenerShared<Real>>) -> Admission<Real> {
         listener.take_place();
-        Admission::of(SynResponse::HalfOpen { cookie: None }, listener.clone()).expect("it holds a place")
+        Admission::of(SynResponse::HalfOpen { cookie: None }, ListenerReplica::of(listener.clone()))
+            .expect("it holds a place")
     }
 
     /// The occupied places: handshakes, waiting connections, connections that are open early.
@@ -526,7 +567,10 @@ mod tests {
     #[test]
     fn a_handshake_gives_its_place_back_however_it_ends() {
         let listener = any();
-        assert!(Admission::of(SynResponse::SynCookie, listener.clone()).is_none(), "a cookie holds no place");
+        assert!(
+            Admission::of(SynResponse::SynCookie, ListenerReplica::of(listener.clone())).is_none(),
+            "a cookie holds no place"
+        );
         let ends: [fn(Admission<Real>); 2] = [Admission::abandon, |place| place.reset(START)];
         for end in ends {
             let place = half_open(&listener);

@@ -22,7 +22,7 @@ use sync::{Atomic, Ordering, Platform};
 use wire::FourTuple;
 
 pub use handler::{Acceptor, HandlersRun};
-pub use listener::{Admission, Admitted, ListenerShared};
+pub use listener::{Admission, Admitted, ListenerReplica, ListenerShared};
 pub use poll::{PollEvent, PollSet};
 pub use readiness::{Pollable, Readiness, ReadyState};
 pub use udp::UdpShared;
