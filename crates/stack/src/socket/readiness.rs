@@ -159,7 +159,8 @@ impl<P: Platform> ReadyState<P> {
     /// Sets the bits that a socket has from the beginning, before anything can wait for it.
     #[inline]
     pub(crate) fn begin(&self, bits: Readiness) {
-        self.set(bits);
+        // No other thread knows the socket yet.
+        self.word.store(self.word.load(Ordering::Relaxed) | u32::from(bits.bits()), Ordering::Relaxed);
     }
 
     /// Sets `bits`, wakes sleepers and marks the socket in its poll set. Phase *after*: no guard is held.
@@ -252,26 +253,25 @@ impl<P: Platform> ReadyState<P> {
             self.own.store(own | hot, Ordering::Release);
             P::light_fence();
         }
-        if bits != hot {
-            self.set(Readiness::from_bits((bits & !HOT) as u16));
-        }
-        let seen = self.word.load(Ordering::Acquire);
-        if seen & PLAIN != 0 {
-            return seen;
-        }
-        // Once for a socket: a mark made before this is seen here, and a thread that marks the word later sees this
+        // PLAIN once for a socket: a mark made before that is seen here, and a thread that marks the word later sees this
         // bit.
-        self.word.fetch_or(PLAIN, Ordering::AcqRel)
+        self.set_in_word(bits & !HOT | PLAIN, self.word.load(Ordering::Acquire))
     }
 
     /// Sets `bits`; returns the previous word.
     #[inline]
     fn set(&self, bits: Readiness) -> u32 {
         let bits = u32::from(bits.bits());
-        let mut seen = self.word.load(Ordering::Acquire);
+        let seen = self.word.load(Ordering::Acquire);
         if seen & PLAIN != 0 && (seen | self.own.load(Ordering::Relaxed)) & bits == bits {
             return seen;
         }
+        self.set_in_word(bits, seen)
+    }
+
+    /// Sets `bits` of the word, which was `seen` before; returns what it was last.
+    #[inline]
+    fn set_in_word(&self, bits: u32, mut seen: u32) -> u32 {
         while seen & bits != bits {
             match self.word.compare_exchange_weak(seen, seen | bits, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => break,
@@ -421,6 +421,10 @@ impl<P: Platform> ReadyState<P> {
 
     /// Ends the registration with a poll set; events already queued are skipped.
     pub fn deregister(&self) {
+        // Most sockets are never registered, or end with their registration.
+        if self.word.load(Ordering::Acquire) & (POLLED | MOVED) == 0 {
+            return;
+        }
         let old = self.word.fetch_and(!POLLED, Ordering::AcqRel);
         // Taken in a statement of its own, so that the old registration is dropped with the lock released: a watch may
         // own anything.
