@@ -171,8 +171,8 @@ pub trait RunningArchitecture<P: Platform>: Send + Sync {
         call::receive_by(event, received, |call, reply| self.call(target, call, reply))
     }
 
-    /// Whether threads that poll own connections: [`RunningArchitecture::send_as_owner`] and
-    /// [`RunningArchitecture::receive_as_owner`] may run calls.
+    /// Whether threads that poll own connections: [`RunningArchitecture::send_as_owner`] and the methods after it may run
+    /// calls.
     fn has_owners(&self) -> bool {
         false
     }
@@ -192,6 +192,21 @@ pub trait RunningArchitecture<P: Platform>: Send + Sync {
         _received: &mut tcp::Received,
     ) -> Option<Option<Result<(), tcp::Error>>> {
         None
+    }
+
+    /// The same for every call: [`RunningArchitecture::call`]. False: nothing was done.
+    fn call_as_owner(&self, _target: &Target, _call: &mut Call<P>, _reply: &mut Reply) -> bool {
+        false
+    }
+
+    /// The same for OPEN: [`RunningArchitecture::open`], by a thread that owns what the flow of the request belongs to.
+    fn open_as_owner(&self, _request: &mut OpenRequest<P>) -> Option<Result<Key, OpenRefused>> {
+        None
+    }
+
+    /// Whether the calling thread owns the tables of IP because it polls: it need not pass the gate to use them.
+    fn owns_tables(&self) -> bool {
+        false
     }
 
     /// Whether its connections can have channels ([`crate::socket::channel`]): another thread than the user's runs their

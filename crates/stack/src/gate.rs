@@ -11,8 +11,8 @@
 //! | resting | wait outside | give up the cells that they own, and wait outside | no driver is inside |
 //! | moving | wait outside | wait outside | the state has moved |
 //!
-//! A thread that owns a connection because it polls need not pass to read from it and to send: no state moves before that
-//! thread gives up what it owns, which it does when it polls
+//! A thread that owns a connection because it polls need not pass to make a call on it, nor to open one that it will own: no
+//! state moves before that thread gives up what it owns, which it does when it polls
 //! ([`RunningArchitecture::send_as_owner`](crate::arch::RunningArchitecture::send_as_owner)).
 //!
 //! So the threads on which callers inside depend complete those calls, until no thread is inside. Threads of the

@@ -231,11 +231,20 @@ impl<P: Platform> Stack<P> {
     #[inline]
     pub fn call_in_place(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply) {
         charge::call(call);
-        self.active().call(target, call, reply);
+        let owned = self.core.running.get().owned();
+        if !owned.is_some_and(|active| active.call_as_owner(target, call, reply)) {
+            self.call_inside(target, call, reply);
+        }
         if self.checks_later() {
             self.check_answer(target, reply);
         }
         charge::answer::<P>(reply);
+    }
+
+    /// [`Stack::call_in_place`] by a thread that does not own the connection: behind the gate.
+    #[inline(never)]
+    fn call_inside(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply) {
+        self.active().call(target, call, reply);
     }
 
     /// SEND on a connection, the most frequent call, without the values of calls and answers: data that was not taken

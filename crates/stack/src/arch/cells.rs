@@ -194,6 +194,12 @@ pub trait Exclusion<P: Platform>: Send + Sync + 'static {
     /// Wakes the thread that uses the cell, after the calling thread has sent messages without announcing them.
     fn announce(&self, _hub: &Hub<P>) {}
 
+    /// See [`RunningArchitecture::owns_tables`]; the same for all cells.
+    #[inline(always)]
+    fn owns_tables(&self) -> bool {
+        false
+    }
+
     /// See [`RunningArchitecture::use_tables`].
     fn use_tables(&self, _hub: &Hub<P>, work: &mut dyn FnMut()) -> bool {
         work();
@@ -437,12 +443,22 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
     /// SEND of more than a short piece by the thread that owns the cell, as [`RunningArchitecture::send_as_owner`].
     #[inline(never)]
     fn send_much_as_owner(&self, target: &Target, send: &mut tcp::Send) -> Option<Option<Result<u32, tcp::Error>>> {
+        self.hold_as_owner(target.hash, |cell, now, deferred| cell.send(target.key, send, now, deferred))
+    }
+
+    /// [`Cells::hold`] by the thread that owns the cell of this flow hash, as [`RunningArchitecture::send_as_owner`].
+    #[inline(always)]
+    fn hold_as_owner<R>(
+        &self,
+        hash: u32,
+        f: impl FnOnce(&mut Cell<P>, Time, &mut DeferredEffects<P>) -> R,
+    ) -> Option<R> {
         let CellsInner { hub, cells, .. } = &*self.inner;
+        if !E::POLLED || E::NESTS && in_handler::<P>() {
+            return None;
+        }
         let mut deferred = DeferredEffects::default();
-        let answer = cells[self.home(target.hash)].enter_mine(|cell| {
-            let now = hub.shared.clock().now();
-            cell.send(target.key, send, now, &mut deferred)
-        });
+        let answer = cells[self.home(hash)].enter_mine(|cell| f(cell, hub.shared.clock().now(), &mut deferred));
         if deferred.has_effects() {
             self.perform_as_owner(|links| deferred.flush(links));
         }
@@ -744,6 +760,21 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
             self.perform_as_owner(|links| effects.flush(links));
         }
         answer
+    }
+
+    fn call_as_owner(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply) -> bool {
+        let hash = target.hash;
+        let made = self.hold_as_owner(hash, |cell, now, deferred| cell.call(target, call, now, deferred, reply));
+        made.is_some()
+    }
+
+    fn open_as_owner(&self, request: &mut OpenRequest<P>) -> Option<Result<Key, OpenRefused>> {
+        let hash = request.socket.target().hash;
+        self.hold_as_owner(hash, |cell, now, deferred| cell.open_actively(request, now, deferred))
+    }
+
+    fn owns_tables(&self) -> bool {
+        E::POLLED && self.inner.cells[0].owns_tables()
     }
 
     fn has_channels(&self) -> bool {

@@ -493,6 +493,11 @@ impl<P: Platform, D: Domain<P>> Exclusion<P> for PolledCell<P, D> {
         }
     }
 
+    #[inline(always)]
+    fn owns_tables(&self) -> bool {
+        D::WHOLE && self.cell.owner() == Some(P::thread_index())
+    }
+
     fn use_tables(&self, hub: &Hub<P>, work: &mut dyn FnMut()) -> bool {
         if !D::WHOLE || self.cell.owner() == Some(P::thread_index()) {
             work();

@@ -331,7 +331,10 @@ impl<P: Platform> Stack<P> {
         let taken = fast_open.as_ref().map_or(0, |start| start.data.iter().map(Chunk::len).sum());
         let mut request = OpenRequest { params, generation, socket, fast_open };
         charge::receive::<P>();
-        self.active().open(&mut request)?;
+        match self.core.running.get().owned().and_then(|active| active.open_as_owner(&mut request)) {
+            Some(opened) => opened,
+            None => self.active().open(&mut request),
+        }?;
         Ok((request.socket, taken))
     }
 

@@ -20,6 +20,9 @@ impl<P: Platform> Stack<P> {
 
     /// Runs `ask` at once if the calling thread may use the tables of IP. Otherwise returns it.
     pub(super) fn at_tables_here<R, F: FnOnce() -> R>(&self, ask: F) -> Result<R, F> {
+        if self.core.running.get().owned().is_some_and(|active| active.owns_tables()) {
+            return Ok(ask());
+        }
         let (mut ask, mut result) = (Some(ask), None);
         self.active().use_tables(&mut || result = ask.take().map(|ask| ask()));
         match (result, ask) {
