@@ -6,7 +6,6 @@
 //!
 //! What may never happen: a place in a backlog that is neither passed on with a connection nor returned.
 
-use std::borrow::Cow;
 use std::net::IpAddr;
 
 use observe::{Counters, DropReason, Time};
@@ -220,15 +219,23 @@ impl<P: Platform> Handshakes<P> {
         };
         let peer = flow.tuple.remote_addr;
         let mut route = self.routes.recall(peer, shared.routes().generation());
+        let recalled = route.generation;
         let mut out = shared.egress().outbox(shared.control(), &flow, &route, counters);
-        let options = options_on_path(shared, &listener, peer);
-        let params = params(&options, &listener, mss_on(shared, &route, peer, now));
+        let other = other_options(shared, &listener, peer);
+        let options = other.as_deref().unwrap_or(listener.options());
+        let params = params(options, &listener, mss_on(shared, &route, peer, now));
         let secrets = (isn_of(shared, &flow, now), shared.secrets.handshake());
         let opened = handshake::syn_arrives(answer, &params, segment, secrets, (child, &mut out), now);
         shared.egress().emit(&flow, &mut route, &mut out, deferred);
         match opened {
             Ok(SynOutcome::HalfOpen(half_open)) => {
-                self.routes.note(peer, &route);
+                if route.generation != recalled {
+                    self.routes.note(peer, &route);
+                }
+                // It owns nothing then, and dropping it would be a call that does nothing.
+                if out.segments.is_empty() && !out.segments.spilled() && out.spare.is_none() {
+                    std::mem::forget(out);
+                }
                 let kept = Kept { listener, route, absent };
                 self.bindings.hold(flow.hash);
                 self.cache.insert(half_open, kept, absent.hash(), shared.control().tcp(), now);
@@ -251,11 +258,11 @@ impl<P: Platform> Handshakes<P> {
         let HandshakeSegment { shared, segment, child, now, counters, deferred, .. } = arrival;
         let (half_open, Kept { listener, route, .. }) = self.cache.get_mut(slot)?;
         let flow = Flow { tuple: *half_open.tuple(), hash: half_open.flow_hash() };
-        let options = options_on_path(shared, listener, flow.tuple.remote_addr);
-        let params = params(&options, listener, u16::MAX);
-        let prototype = match options {
-            Cow::Borrowed(_) => self.prototype.of(listener, half_open, &params, (shared.control().tcp(), now)),
-            Cow::Owned(_) => None,
+        let other = other_options(shared, listener, flow.tuple.remote_addr);
+        let params = params(other.as_deref().unwrap_or(listener.options()), listener, u16::MAX);
+        let prototype = match other {
+            None => self.prototype.of(listener, half_open, &params, (shared.control().tcp(), now)),
+            Some(_) => None,
         };
         let mut out = shared.egress().outbox(shared.control(), &flow, route, counters);
         let progress = half_open.segment_arrives((&params, prototype), segment, (child, &mut out), now);
@@ -300,8 +307,9 @@ impl<P: Platform> Handshakes<P> {
         while let Some(slot) = cache.due(config, now) {
             let given_up = cache.time_out(slot, config, now, |half_open, kept| {
                 let flow = Flow { tuple: *half_open.tuple(), hash: half_open.flow_hash() };
-                let options = options_on_path(shared, &kept.listener, flow.tuple.remote_addr);
-                let params = params(&options, &kept.listener, u16::MAX);
+                let other = other_options(shared, &kept.listener, flow.tuple.remote_addr);
+                let options = other.as_deref().unwrap_or(kept.listener.options());
+                let params = params(options, &kept.listener, u16::MAX);
                 let limit = kept.listener.backlog().syn_ack_retries(config);
                 let mut out = shared.egress().outbox(shared.control(), &flow, &kept.route, counters);
                 let stays = half_open.timed_out(&params, limit, &mut out, now);
@@ -318,18 +326,27 @@ impl<P: Platform> Handshakes<P> {
     }
 }
 
-/// The options that connections of `listener` with `peer` start with: its own, completed with those of the path.
-fn options_on_path<'o, P: Platform>(
+/// The options that connections of `listener` with `peer` start with, if they are not its own: completed with those of the
+/// path, or with another hop limit.
+#[inline]
+fn other_options<P: Platform>(
     shared: &Shared<P>,
-    listener: &'o ListenerShared<P>,
+    listener: &ListenerShared<P>,
     peer: IpAddr,
-) -> Cow<'o, ConnectionOptions> {
-    let mut options = shared.routes().on_path(shared.links(), listener.options(), peer);
-    let hop_limit = listener.hop_limit();
-    if hop_limit != options.hop_limit {
-        options.to_mut().hop_limit = hop_limit;
-    }
-    options
+) -> Option<Box<ConnectionOptions>> {
+    let differ = shared.routes().describes_paths() || listener.hop_limit() != listener.options().hop_limit;
+    if differ { Some(options_on_path(shared, listener, peer)) } else { None }
+}
+
+#[cold]
+#[inline(never)]
+fn options_on_path<P: Platform>(
+    shared: &Shared<P>,
+    listener: &ListenerShared<P>,
+    peer: IpAddr,
+) -> Box<ConnectionOptions> {
+    let options = shared.routes().on_path(shared.links(), listener.options(), peer).into_owned();
+    Box::new(ConnectionOptions { hop_limit: listener.hop_limit(), ..options })
 }
 
 /// Has `tcp` decide a listener's answer to a SYN, and takes the places in its backlog that the answer needs.
@@ -372,8 +389,9 @@ pub(crate) fn cookie_arrives<P: Platform>(
     let HandshakeSegment { shared, flow, absent, segment: arrived, child, now, counters, deferred } = arrival;
     let segment = arrived.as_ref()?;
     let peer = flow.tuple.remote_addr;
-    let options = options_on_path(shared, &listener, peer);
-    let params = params(&options, &listener, shared.routes().mss(shared.links(), peer, now));
+    let other = other_options(shared, &listener, peer);
+    let options = other.as_deref().unwrap_or(listener.options());
+    let params = params(options, &listener, shared.routes().mss(shared.links(), peer, now));
     let (isn, secrets) = (isn_of(shared, &flow, now), shared.secrets.handshake());
     let Some(half_open) = syn_cookie::accept(&params, segment, isn, secrets, shared.control().tcp(), now) else {
         counters.count_drop(DropReason::SynCookieInvalid);

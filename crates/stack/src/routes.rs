@@ -143,9 +143,25 @@ impl<P: Platform> Routes<P> {
     }
 
     /// The same, for a known interface of the route (`None`: there is no route).
+    #[inline]
     pub(crate) fn mss_by(&self, links: &Links<P>, interface: Option<usize>, destination: IpAddr, now: Time) -> u16 {
         let Some(interface) = interface else { return 536 };
+        if self.describes_paths() || self.path_mtus.any() {
+            return self.mss_of_path(links, interface, destination, now);
+        }
+        tcp::mss::in_packet(links.view(interface).mtu_for(destination), destination)
+    }
+
+    /// The same, where the path may carry less than its first link.
+    #[cold]
+    fn mss_of_path(&self, links: &Links<P>, interface: usize, destination: IpAddr, now: Time) -> u16 {
         tcp::mss::in_packet(self.path(links, interface, destination).mtu(&&self.path_mtus, now), destination)
+    }
+
+    /// Whether a route has attributes that describe its path. If not, [`Routes::on_path`] has nothing to complete.
+    #[inline]
+    pub(crate) fn describes_paths(&self) -> bool {
+        self.table.describes_paths()
     }
 
     /// The path to `destination` through this interface.

@@ -33,8 +33,9 @@ impl<P: Platform> SharedPathMtus<P> {
         self.table.release_claim();
     }
 
+    /// Whether any path MTU is known.
     #[inline]
-    fn any(&self) -> bool {
+    pub(crate) fn any(&self) -> bool {
         // Relaxed: a thread that does not see a report yet opens as before it. What comes after the report, in this thread
         // or by any hand-over, sees it.
         self.any.load(Ordering::Relaxed)

@@ -204,7 +204,9 @@ pub trait Calls: Place {
         let opened = self.with_directory(|directory, site| {
             let absent = Self::absent(directory, missing, &flow).ok_or(OpenRefused::TupleInUse)?;
             let opened = Self::open(directory, site, request, absent, now, deferred)?;
-            directory.half_open.routes.note(flow.tuple.remote_addr, &opened.route);
+            if let Some(route) = &opened.route {
+                directory.half_open.routes.note(flow.tuple.remote_addr, route);
+            }
             Ok(opened)
         })?;
         if let Some(effects) = opened.effects {

@@ -129,8 +129,8 @@ pub struct Opened<L: Place> {
     pub id: L::Id,
     /// Its name for calls.
     pub key: Key,
-    /// The route that its SYN took.
-    pub route: RouteCache,
+    /// The route that its SYN took, unless that is the one of a connection before.
+    pub route: Option<RouteCache>,
     /// The effects of its SYN.
     pub effects: Option<Effects>,
 }

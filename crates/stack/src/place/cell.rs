@@ -317,6 +317,7 @@ impl<P: Platform> Place for Cell<P> {
         let flow = request.flow();
         directory.half_open.conceal(&flow);
         let route = directory.half_open.routes.recall(flow.tuple.remote_addr, request.generation);
+        let recalled = route.generation;
         let OpenRequest { params, socket, fast_open, .. } = request;
         let (socket, fast_open) = (socket.clone(), fast_open.take());
         let unopened = || Pcb::unopened(params, site.shared.control().tcp(), now);
@@ -333,7 +334,10 @@ impl<P: Platform> Place for Cell<P> {
         connection.socket.placed(key);
         let around = (site.shared, site.counters, site.account, site.writers);
         match attempt(|| work(connection, around, None, tcp::Open(fast_open), now, deferred)) {
-            Ok(((), effects)) => Ok(Opened { id: key.slot, key, route: connection.route, effects }),
+            Ok(((), effects)) => {
+                let route = (connection.route.generation != recalled).then_some(connection.route);
+                Ok(Opened { id: key.slot, key, route, effects })
+            }
             Err(panic) => {
                 connection.socket.abort();
                 site.shared.control().account().discharge(site.account, connection.charge, site.shared.control().tcp());

@@ -486,7 +486,7 @@ impl<'a, P: Platform, R: ConnectionRef<P>> Place for &'a Locked<P, R> {
         let new = NewConnection { flow, pcb: &mut pcb, route, socket };
         let (id, key) = Self::insert(directory, site, new, absent).ok_or(OpenRefused::Fault)?;
         id.socket.placed(key);
-        Ok(Opened { id, key, route, effects })
+        Ok(Opened { id, key, route: Some(route), effects })
     }
 
     fn admit(&mut self, connection: &Self::Id, event: UnawaitedEvent<'_>, now: Time) -> bool {

@@ -201,13 +201,10 @@ impl<P: Platform> Stack<P> {
         //# A TCP implementation MUST reject as an error a local OPEN call for an invalid remote IP address (e.g., a
         //# broadcast or multicast address) (MUST-46).
         let (links, peer) = (self.core.shared.links(), remote.ip());
-        if !links.may_be_host(peer) {
-            return Err(ConnectRefused::NotAHost);
-        }
         // Not refused while memory is short (`tcp_mem`): as on Linux an active open succeeds, with the least memory
         // that it needs. Read before the routes: the first emission then notices a change in between.
         let generation = self.core.shared.routes().generation();
-        let (leaves_by, source) = self.departure(peer, generation);
+        let (leaves_by, source) = self.departure(peer, generation).ok_or(ConnectRefused::NotAHost)?;
         let is_down = || leaves_by.is_some_and(|interface| links.is_down(interface));
         let source = match local.map(|local| local.ip()) {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
@@ -238,23 +235,28 @@ impl<P: Platform> Stack<P> {
     }
 
     /// The interface by which connections to `peer` leave, and their source address, with routes of this generation.
+    /// `None`: no single host has that address.
     #[inline]
-    fn departure(&self, peer: IpAddr, generation: u32) -> (Option<usize>, Option<IpAddr>) {
+    fn departure(&self, peer: IpAddr, generation: u32) -> Option<(Option<usize>, Option<IpAddr>)> {
         match self.core.recent.recall(peer, generation) {
-            Some(Departure { interface, source }) => (Some(interface), Some(source)),
+            Some(Departure { interface, source }) => Some((Some(interface), Some(source))),
             None => self.find_departure(peer, generation),
         }
     }
 
     #[cold]
-    fn find_departure(&self, peer: IpAddr, generation: u32) -> (Option<usize>, Option<IpAddr>) {
+    #[inline(never)]
+    fn find_departure(&self, peer: IpAddr, generation: u32) -> Option<(Option<usize>, Option<IpAddr>)> {
         let links = self.core.shared.links();
+        if !links.may_be_host(peer) {
+            return None;
+        }
         let leaves_by = self.core.shared.routes().lookup(links, peer).map(|(interface, _)| interface);
         let source = leaves_by.and_then(|interface| links.source_by(interface, peer));
         if let (Some(interface), Some(source)) = (leaves_by, source) {
             self.core.recent.note(peer, generation, Departure { interface, source });
         }
-        (leaves_by, source)
+        Some((leaves_by, source))
     }
 
     /// Opens from the requested local port, or from a free one.
