@@ -29,6 +29,7 @@ use crate::tick::Tick;
 pub(crate) use recover::{probe_recovery, probe_tail};
 use segments::{COUNTERS, Draft, data_draft, emit_data, emit_data_with_counters};
 pub(crate) use segments::{advertise_user_timeout, fast_syn, probe, pure_ack, reset, reset_at, syn, syn_ack};
+pub(crate) use usual_syn::UsualAnswer;
 
 /// Largest data of a super-segment: 65 535 less the longest IP and TCP headers.
 const LARGEST_SUPER_SEGMENT: usize = 65_535 - 60 - 60;

@@ -7,7 +7,7 @@
 //! SYN-ACK with other numbers or options than the first.
 
 use observe::{Counter, DropReason, Time};
-use wire::tcp::{ExtraOptions, FastOpen, Header, TcpFlags, UserTimeout};
+use wire::tcp::{ExtraOptions, FastOpen, Header, TcpFlags, Timestamps, UserTimeout};
 use wire::{FourTuple, SeqNumber};
 
 use super::prototype::{ChildPrototype, HandshakeKind, is_ipv6};
@@ -200,6 +200,9 @@ impl HalfOpen {
         out: &mut Outbox<'_>,
         now: Time,
     ) {
+        if stamp.is_none() && cookie.is_none() && self.send_usual(params, out, now) {
+            return;
+        }
         let mut isn = self.isn();
         if let Some(stamp) = stamp {
             isn.ts_offset = stamp.wrapping_sub(now.as_millis() as u32);
@@ -218,6 +221,32 @@ impl HalfOpen {
             params.options.announced_user_timeout.and_then(UserTimeout::new).filter(|_| cookie.is_none());
         let rare = ExtraOptions { ecn: counters.filter(|_| cookie.is_none()), fast_open: cookie, user_timeout };
         output::syn_ack(self.iss, self.has(feature::SACK), &rare, &mut ho, out, now);
+    }
+
+    /// Sends the SYN-ACK if it is a usual one, as [`HalfOpen::send`] would. False: it is not.
+    #[inline]
+    fn send_usual(&self, params: &ListenParams<'_>, out: &mut Outbox<'_>, now: Time) -> bool {
+        const USUAL: u8 = feature::TIMESTAMPS | feature::SACK;
+        const ECN: u8 = feature::CLASSIC_ECN | feature::ACCURATE_ECN;
+        let options = params.options;
+        let usual = self.features & (USUAL | ECN) == USUAL && self.shift != NO_SHIFT;
+        if !usual || options.announced_user_timeout.is_some() {
+            return false;
+        }
+        let answer = output::UsualAnswer {
+            tuple: &self.tuple,
+            iss: self.iss,
+            nxt: self.irs + 1,
+            window: self.first_window(params, out.config),
+            announced: mss::announced(self.mss, options),
+            timestamps: Timestamps {
+                value: (now.as_millis() as u32).wrapping_add(self.ts_offset),
+                echo: self.ts_recent,
+            },
+            flow_hash: if self.has(feature::HASHED) { self.flow_hash } else { 0 },
+            options,
+        };
+        answer.send(out)
     }
 
     /// The window of the SYN-ACK.
@@ -419,13 +448,74 @@ pub(crate) fn agreement(header: &Header, tuple: &FourTuple, config: &Config) -> 
 
 #[cfg(test)]
 mod tests {
+    use core::time::Duration;
+
+    use observe::Counters;
+
     use super::*;
     use crate::config::{BufferSizes, ConnectionOptions};
+    use crate::profile::Profile;
 
     /// A flood fills the table with these.
     #[test]
     fn a_half_open_connection_is_small() {
         assert!(size_of::<HalfOpen>() <= 72, "{} bytes", size_of::<HalfOpen>());
+    }
+
+    /// What [`HalfOpen::send`] leaves in an outbox: the segments, and what was counted.
+    fn sent(half_open: &HalfOpen, params: &ListenParams<'_>, config: &Config) -> String {
+        let counters = Counters::new();
+        let mut out = Outbox::new(config, &counters);
+        half_open.send(params, (None, None), &mut out, Time::from_millis(86_400_177));
+        let segments: Vec<_> = out.segments.iter().map(|segment| (segment.to_vec(), *segment.meta())).collect();
+        format!("{segments:?} {} {:?}", out.tx_blocked, counters.snapshot())
+    }
+
+    /// The usual SYN-ACK is that of the general code: without the fast lane, the latter makes all.
+    #[test]
+    fn a_usual_syn_ack_differs_in_nothing() {
+        let none = ConnectionOptions::default;
+        let options = [
+            none(),
+            ConnectionOptions { traffic_class: 0xbb, hop_limit: Some(9), ..none() },
+            ConnectionOptions { max_segment: Some(900), announced_mss: Some(700), ..none() },
+            ConnectionOptions { initial_receive_window: Some(2), window_clamp: Some(5000), ..none() },
+            ConnectionOptions { receive_buffer: Some(7000), ..none() },
+            ConnectionOptions { announced_user_timeout: Some(Duration::from_secs(30)), ..none() },
+        ];
+        let agreed = [false, true].into_iter().flat_map(|on| {
+            [None, Some(0), Some(7)].into_iter().flat_map(move |shift| {
+                [None, Some(12_345)].map(|timestamps| Negotiation { peer_mss: 1460, shift, timestamps, sack: on })
+            })
+        });
+        let agreed: Vec<Negotiation> = agreed.collect();
+        let ends = [("10.0.0.1", "10.1.0.2"), ("fd00::1", "fd00::7:2")];
+        let mut usual = 0;
+        for config in Profile::ALL.iter().map(|profile| profile.config()) {
+            let general = Config { fast_lane: false, ..config.clone() };
+            for (options, agreed) in options.iter().flat_map(|options| agreed.iter().map(move |it| (options, it))) {
+                for ((local, remote), hash) in
+                    ends.into_iter().flat_map(|ends| [None, Some(99)].map(|hash| (ends, hash)))
+                {
+                    let (local_addr, remote_addr) = (local.parse().unwrap(), remote.parse().unwrap());
+                    let tuple = FourTuple { local_addr, remote_addr, local_port: 80, remote_port: 40_000 };
+                    let params = ListenParams { mss: 1460, options, defer_accept: 0 };
+                    let isn = Isn { iss: SeqNumber(0xffff_ff00), ts_offset: 5_000_000, flow_hash: hash };
+                    let irs = SeqNumber(0x7fff_ffff);
+                    let new =
+                        |mode| HalfOpen::new(tuple, irs, isn, &params, agreed, (&config, Time::ZERO)).with_ecn(mode, 0);
+                    for mode in [EcnMode::Off, EcnMode::Classic, EcnMode::Accurate] {
+                        let half_open = new(mode);
+                        let (with, without) = [&config, &general].map(|it| sent(&half_open, &params, it)).into();
+                        assert_eq!(with, without, "{options:?} {agreed:?} {mode:?}");
+                    }
+                    let counters = Counters::new();
+                    let out = &mut Outbox::new(&config, &counters);
+                    usual += u32::from(new(EcnMode::Off).send_usual(&params, out, Time::ZERO));
+                }
+            }
+        }
+        assert!(usual > 50, "{usual} of them were usual");
     }
 
     /// The connection uses the values that its SYN-ACK offered, exactly, regardless of rounding.

@@ -14,7 +14,7 @@ use wire::{FourTuple, SeqNumber};
 
 use super::receive_window::RecvSnapshot;
 use crate::config::ConnectionOptions;
-use crate::ecn_state::{EcnState, Marks};
+use crate::ecn_state::{EcnState, Marks, NOT_ECT};
 use crate::isn::{ChildIdentity, Isn};
 
 /// Bits of `HeaderOut::class` that hold the class.
@@ -283,7 +283,16 @@ impl HeaderOut {
     }
 }
 
+/// Describes the SYN-ACK of a listener with these options, which has no mark, as [`HeaderOut::describe`] would.
+#[inline(always)]
+pub(crate) fn describe(meta: &mut Meta, flow_hash: u32, options: &ConnectionOptions) {
+    meta.flow_hash = (flow_hash != 0).then_some(flow_hash);
+    meta.traffic_class = NOT_ECT | options.traffic_class & CLASS;
+    meta.hop_limit = options.hop_limit.unwrap_or(0);
+}
+
 /// Sum of the pseudo-header with length 0.
-fn pseudo(local: IpAddr, remote: IpAddr) -> Sum {
+#[inline]
+pub(crate) fn pseudo(local: IpAddr, remote: IpAddr) -> Sum {
     pseudo_header(local, remote, 6, 0)
 }

@@ -37,6 +37,7 @@ pub use time_wait::{RESOLUTION, TimeWait};
 
 pub(crate) use exchange::AdvertisedTimeouts;
 pub(crate) use header_in::{SegmentPath, milliseconds};
+pub(crate) use header_out::{describe, pseudo};
 pub(crate) use hold::{Hold, Push};
 pub(crate) use loss::{Delivery, Detected, Flight, FrtoState, Loss, Sizes};
 pub(crate) use mtu_search::MtuSearch;
