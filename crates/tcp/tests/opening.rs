@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Duration;
 
-use observe::{DropReason, Time};
+use observe::{Counter, DropReason, Time};
 use support::endpoint::Setup;
 use support::link::{Faults, World, mirrored};
 use support::ms;
@@ -55,6 +55,8 @@ fn active_open_offers_everything_and_acknowledges_at_once() {
     t.pass(ms(30));
     t.inject(peer("S.").seq(0).win(5000).mss(1000).sack_permitted().scale(3).ts(77, 1000));
     t.expect(&[". 1:1(0) ack 1 win 512 <TS 1030 77>"]);
+    let counted = [Counter::SegmentsIn, Counter::SlowPathIn, Counter::FastPathIn, Counter::ConnectionsEstablished];
+    assert_eq!(counted.map(|counter| t.us.count(counter)), [1, 1, 0, 1]);
     assert!(t.us.ready.contains(Readiness::CONNECTED | Readiness::WRITABLE));
     let status = t.us.status();
     assert_eq!((status.state, status.mss, status.send_window), (State::Established, 988, 5000));

@@ -89,7 +89,7 @@ impl TcpEvent for SegmentArrives<'_> {
 }
 
 /// A segment that the lane does not take: the general code, unless one owner holds all parts of the connection, and the
-/// segment is a predicted one. Then the counts of the general code are made here.
+/// segment is a predicted one, or one for a connection in SYN-SENT. Then the counts of the general code are made here.
 #[inline(never)]
 pub(crate) fn arrives_beside_lane<A: PcbAccess>(
     arrival: &mut Option<Segment>,
@@ -106,12 +106,30 @@ pub(crate) fn arrives_beside_lane<A: PcbAccess>(
         predicted
     });
     if !predicted {
-        return general(arrival, pcb, out, now);
+        return beside_prediction(arrival, pcb, out, now);
     }
     out.count(Counter::SegmentsIn, 1);
     out.count(Counter::SlowPathIn, 1);
     pcb.whole(out, |parts, out| transitions::process(segment, parts, out, now));
     Disposition::Done
+}
+
+/// Nor is it a predicted one. The answer to our SYN needs no more of the general code than its counts.
+#[inline(never)]
+fn beside_prediction<A: PcbAccess>(
+    arrival: &mut Option<Segment>,
+    pcb: &mut A,
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> Disposition {
+    let checked = arrival.as_ref().is_some_and(Segment::is_checked);
+    match pcb.all() {
+        Some(pcb) if checked && pcb.header_in.state == State::SynSent => pcb.header_in.hear(now),
+        _ => return general(arrival, pcb, out, now),
+    }
+    out.count(Counter::SegmentsIn, 1);
+    out.count(Counter::SlowPathIn, 1);
+    pcb.whole(out, |parts, out| syn_sent::arrives(arrival, parts, out, now))
 }
 
 /// The general code, which processes any segment. Not part of the lane's code: there it would only be in the way.
