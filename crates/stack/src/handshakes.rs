@@ -171,7 +171,7 @@ impl<P: Platform> Handshakes<P> {
     /// The value that a look-up in the connection table would return for this tuple, which the table does not have, if the
     /// half-open connection of the tuple can be told by the hash of its flow. `None`: perhaps there is one all the same.
     #[inline]
-    pub fn recall(&self, tuple: &FourTuple, flow_hash: u32) -> Option<VacantEntry> {
+    pub fn recall(&mut self, tuple: &FourTuple, flow_hash: u32) -> Option<VacantEntry> {
         self.cache.recall(tuple, flow_hash).map(VacantEntry::from_hash)
     }
 

@@ -61,6 +61,8 @@ pub struct SynCache<B> {
     buckets: Vec<u32>,
     /// The latest two entries, the later first, by their flow hash. An entry may have gone.
     recent: Vec<[u32; 2]>,
+    /// The slot that [`SynCache::recall`] returned last. Its entry may have gone.
+    recalled: u32,
     lists: [RetryList; LISTS],
     /// Not later than the earliest deadline, in nanoseconds; `u64::MAX` while there is none.
     earliest: u64,
@@ -75,6 +77,7 @@ impl<B> Default for SynCache<B> {
             len: 0,
             buckets: Vec::new(),
             recent: Vec::new(),
+            recalled: NONE,
             lists: [RetryList { first: NONE, last: NONE }; LISTS],
             earliest: u64::MAX,
         }
@@ -119,7 +122,11 @@ impl<B> SynCache<B> {
     /// fill one bucket.
     #[inline]
     pub fn find(&self, tuple: &FourTuple, hash: u32) -> Option<u32> {
-        if self.is_empty() { None } else { self.search(tuple, hash) }
+        if self.is_empty() {
+            return None;
+        }
+        let is_it = |entry: &SynCacheEntry<B>| entry.hash == hash && entry.half_open.tuple() == tuple;
+        if self.entry(self.recalled).is_some_and(is_it) { Some(self.recalled) } else { self.search(tuple, hash) }
     }
 
     fn search(&self, tuple: &FourTuple, hash: u32) -> Option<u32> {
@@ -136,10 +143,12 @@ impl<B> SynCache<B> {
     /// The hash that the half-open connection with this tuple was inserted with, if that can be told by the hash of its flow
     /// ([`HalfOpen::flow_hash`]). `None`: perhaps there is one all the same.
     #[inline]
-    pub fn recall(&self, tuple: &FourTuple, flow_hash: u32) -> Option<u32> {
+    pub fn recall(&mut self, tuple: &FourTuple, flow_hash: u32) -> Option<u32> {
         let places = *self.recent.get(self.pair(flow_hash))?;
-        let mut entries = places.into_iter().filter_map(|slot| self.entry(slot));
-        entries.find(|entry| entry.half_open.tuple() == tuple).map(|entry| entry.hash)
+        let of = |slot: u32| self.entry(slot).filter(|entry| entry.half_open.tuple() == tuple).map(|entry| entry.hash);
+        let (slot, hash) = places.into_iter().find_map(|slot| Some((slot, of(slot)?)))?;
+        self.recalled = slot;
+        Some(hash)
     }
 
     /// [`SynCache::recall`] finds none that is in the cache now with this flow hash: its tuple may have a connection as well.
@@ -288,10 +297,11 @@ impl<B> SynCache<B> {
 
     fn take_slot(&mut self, entry: SynCacheEntry<B>) -> u32 {
         let free = self.free;
-        if let Some(slot) = self.slot_mut(free) {
-            if let SynCacheSlot::Free { next } = std::mem::replace(slot, SynCacheSlot::Used(entry)) {
-                self.free = next;
-            }
+        if let Some(slot) = self.slot_mut(free)
+            && let SynCacheSlot::Free { next } = *slot
+        {
+            *slot = SynCacheSlot::Used(entry);
+            self.free = next;
             return free;
         }
         let slot = self.slots;
