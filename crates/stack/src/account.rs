@@ -297,6 +297,13 @@ impl<P: Platform> Account<P> {
         }
     }
 
+    /// This many connections in TIME-WAIT, which are charged for nothing else, are gone.
+    pub(crate) fn end_time_waits(&self, entry: &AccountEntry<P>, ended: usize, config: &tcp::Config) {
+        if ended > 0 {
+            self.enter(entry, Resource::TimeWaits, -(ended as i64), config);
+        }
+    }
+
     /// The connection that has this charge is gone.
     pub(crate) fn discharge(&self, entry: &AccountEntry<P>, mut charge: Charge, config: &tcp::Config) {
         self.count(entry, &mut charge, LimitClass::Free, config);

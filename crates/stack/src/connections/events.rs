@@ -130,7 +130,7 @@ pub trait Events: Place {
             TableChange::Established => self.established(id, now, deferred),
             TableChange::Remove => self.remove(id),
             TableChange::Waits => {
-                self.socket(id).into_iter().for_each(|socket| socket.let_go());
+                self.release_user(id);
                 let due = self.wait(id, effects.deadline, now);
                 self.call_for(due, deferred);
             }

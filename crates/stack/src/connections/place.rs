@@ -275,6 +275,11 @@ pub trait Place: DatagramAccess + Sized {
     /// The user's side of the connection.
     fn socket(&mut self, id: &Self::Id) -> Option<Arc<TcpSocket<Self::Platform>>>;
 
+    /// The connection is in TIME-WAIT, and its user has closed it: [`TcpSocket::let_go`].
+    fn release_user(&mut self, id: &Self::Id) {
+        self.socket(id).into_iter().for_each(|socket| socket.let_go());
+    }
+
     /// Wakes the connection no later than at `deadline`. Returns when the wheel must be advanced for that, in
     /// nanoseconds; `u64::MAX` if it will be advanced earlier anyway.
     fn arm(&mut self, id: &Self::Id, deadline: Time) -> u64;

@@ -461,6 +461,13 @@ impl<P: Platform> Place for Cell<P> {
     }
 
     #[inline(always)]
+    fn release_user(&mut self, slot: &u32) {
+        if let Some(connection) = self.directory.connections.at(*slot) {
+            connection.socket.let_go();
+        }
+    }
+
+    #[inline(always)]
     fn arm(&mut self, slot: &u32, deadline: Time) -> u64 {
         let Some(connection) = self.directory.connections.at(*slot) else { return u64::MAX };
         self.wheel.arm(&mut connection.timer, *slot, deadline)

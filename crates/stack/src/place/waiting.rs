@@ -106,10 +106,9 @@ impl<P: Platform> Cell<P> {
                 connections.bindings.release(self.shared.egress().rss().hash_tcp(&tuple));
             }
             kept.expire(&self.counters);
-            let charge = Charge { memory: 0, standing: LimitClass::TimeWait };
-            control.account().discharge(&self.account, charge, control.tcp());
             expired += 1;
         }
+        control.account().end_time_waits(&self.account, expired, control.tcp());
         self.counters.add(Counter::TimersFired, expired as u64);
         charge::timers::<P>(expired);
         self.await_first();

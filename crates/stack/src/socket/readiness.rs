@@ -160,7 +160,7 @@ impl<P: Platform> ReadyState<P> {
     #[inline]
     pub(crate) fn begin(&self, bits: Readiness) {
         // No other thread knows the socket yet.
-        self.word.store(self.word.load(Ordering::Relaxed) | u32::from(bits.bits()), Ordering::Relaxed);
+        self.word.store(bits.bits().into(), Ordering::Relaxed);
     }
 
     /// Sets `bits`, wakes sleepers and marks the socket in its poll set. Phase *after*: no guard is held.
