@@ -441,7 +441,8 @@ fn isn_of<P: Platform>(shared: &Shared<P>, flow: &Flow, now: Time) -> Isn {
 
 impl<P: Platform> Child<P> {
     fn new((flow, absent): (Flow, VacantEntry), route: RouteCache, admission: Admission<P>, out: &Outbox<'_>) -> Self {
-        let Outbox { ready, deadline, path, table, tx_blocked, .. } = *out;
+        let Outbox { path, table, tx_blocked, ref local, .. } = *out;
+        let tcp::LocalEffects { ready, deadline, .. } = *local;
         Child { flow, route, admission, ready, deadline, path, table, tx_blocked, absent }
     }
 }

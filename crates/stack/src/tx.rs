@@ -23,7 +23,7 @@ use path::{Dirty, Emitter, SendCapabilities, TransmitQueue};
 use pktbuf::{PktBuf, RegionId};
 use smallvec::SmallVec;
 use sync::{CachePadded, ClaimLock, LockClass, LockKind, Platform};
-use tcp::{Outbox, PathUpdate, RouteChanged};
+use tcp::{LocalEffects, Outbox, PathUpdate, RouteChanged};
 use wire::rss::Toeplitz;
 
 use crate::access::Neighbours;
@@ -230,11 +230,14 @@ impl<P: Platform> Egress<P> {
         route: &RouteCache,
         counters: &'a Counters,
     ) -> Outbox<'a> {
+        self.outbox_with(LocalEffects::new(control.tcp(), counters, control.scarcity()), flow, route)
+    }
+
+    /// The outbox for the rest of an event that has had these effects.
+    #[inline(always)]
+    pub(crate) fn outbox_with<'a>(&'a self, local: LocalEffects<'a>, flow: &Flow, route: &RouteCache) -> Outbox<'a> {
         let (credit, cuts, region) = self.room(flow, route);
-        Outbox::for_device(control.tcp(), counters, credit, cuts)
-            .with_routes(self.routes.generation())
-            .with_scarcity(control.scarcity())
-            .in_region(region)
+        Outbox::for_device(local, credit, cuts).with_routes(self.routes.generation()).in_region(region)
     }
 
     /// The way of the segments of `flow`, if the next hop is known and nothing has changed since.
@@ -256,9 +259,9 @@ impl<P: Platform> Egress<P> {
         sync::walk::note(file!(), "puts IP and link headers in front of the outbox's segments");
         charge::emit::<P>(&out.segments);
         if route.generation != out.routes && !self.resolve(flow, route, out, deferred) {
-            return self.emit_unresolved(flow, &mut out.segments, out.counters, deferred);
+            return self.emit_unresolved(flow, &mut out.segments, out.local.counters, deferred);
         }
-        let (segments, counters) = (&mut out.segments, out.counters);
+        let (segments, counters) = (&mut out.segments, out.local.counters);
         // By reference: a copy of fourteen bytes would be written in other pieces than it is read back in.
         let Some(link) = &route.link else { return };
         let port = usize::from(route.port);

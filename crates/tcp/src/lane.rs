@@ -34,7 +34,7 @@
 //!   `event/send/alone.rs` does it without an outbox: the segment is the result.
 //! * [`send_bytes`]: the same for bytes of the user's, mostly the answer of a handler in the event in which the request has
 //!   arrived. One pass over them fills the buffer that keeps them until they are acknowledged, and the segment. That buffer
-//!   is the one that the acknowledgement in the same event has freed ([`Outbox::spare`]).
+//!   is the one that the acknowledgement in the same event has freed ([`LocalEffects::spare`](crate::LocalEffects::spare)).
 //! * `send`: all new data that fits into both windows leaves in one loop, as whole segments and then the tail.
 //! * [`acknowledge`]: no data, also for a SYN-ACK and a FIN.
 //! * `send_fin`: the FIN behind all data.

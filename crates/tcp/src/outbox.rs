@@ -5,6 +5,8 @@
 //! belongs *after*: sockets are woken, deadlines armed and tables changed once the last guard has dropped. Nothing in
 //! this crate calls up or down.
 
+use core::ops::{Deref, DerefMut};
+
 use observe::{Counter, Counters, DropReason, Time};
 use pktbuf::{PktBuf, RegionId};
 use smallvec::SmallVec;
@@ -12,7 +14,7 @@ use smallvec::SmallVec;
 use crate::config::Config;
 use crate::scarcity::{LimitClass, Scarcity};
 
-/// Readiness of a socket as a set of bits. In [`Outbox::ready`]: bits that rose during the event. In a status report:
+/// Readiness of a socket as a set of bits. In [`LocalEffects::ready`]: bits that rose during the event. In a status report:
 /// the level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Readiness(u16);
@@ -115,7 +117,7 @@ pub enum TableChange {
     /// The connection is finished: take it out of the table and free it.
     Remove,
     /// The connection is in TIME-WAIT and no user holds it: the table may keep it as a [`crate::TimeWait`].
-    /// [`Outbox::deadline`] is the end of TIME-WAIT, and an earlier requested wake-up can be cancelled.
+    /// [`LocalEffects::deadline`] is the end of TIME-WAIT, and an earlier requested wake-up can be cancelled.
     Waits,
     /// A connection that was open early ([`crate::fast_open`]) has failed before its handshake was complete.
     Unfinished {
@@ -126,7 +128,7 @@ pub enum TableChange {
     },
     /// An active open has learnt about its destination: run [`crate::TakeDestinationUpdate`].
     DestinationLearnt,
-    /// An active open is complete. [`Outbox::deadline`] now includes every deadline of the connection, so an earlier
+    /// An active open is complete. [`LocalEffects::deadline`] now includes every deadline of the connection, so an earlier
     /// requested wake-up, such as that for its SYN, can be cancelled. It would only find nothing due.
     Opened {
         /// As [`TableChange::DestinationLearnt`].
@@ -135,7 +137,7 @@ pub enum TableChange {
 }
 
 impl TableChange {
-    /// Whether [`Outbox::deadline`] includes every deadline of the connection, so that an earlier requested wake-up can
+    /// Whether [`LocalEffects::deadline`] includes every deadline of the connection, so that an earlier requested wake-up can
     /// be cancelled.
     #[inline]
     pub fn replaces_wake_up(self) -> bool {
@@ -162,27 +164,88 @@ pub enum PathUpdate {
     },
 }
 
-/// Effects of one event (or of several on the same connection), and the resources that the event may use.
-pub struct Outbox<'c> {
+/// The effects that an event can have on the user and on the account of a connection, without those that need a device or a
+/// table: all effects of nearly every segment that arrives, before anything is sent. An [`Outbox`] has them, too.
+pub struct LocalEffects<'c> {
     /// The stack's parameters.
     pub config: &'c Config,
     /// The counters of this thread.
     pub counters: &'c Counters,
+    /// The scarce resources of the stack at the time of the event.
+    pub scarcity: Scarcity,
+    /// Set when our data was acknowledged: the path works in both directions.
+    pub progress: bool,
+    /// Phase AFTER: readiness bits that rose.
+    pub ready: Readiness,
+    /// Phase AFTER: run `Timeouts` no later than this. An early wake is harmless.
+    pub deadline: Option<Time>,
+    /// Phase AFTER: bytes of memory by which the connection's buffers, sent and received, have grown; negative: shrunk.
+    pub memory: i64,
+    /// A buffer that the event has freed: that of acknowledged data. A later event with the same outbox may use it for data
+    /// to send; otherwise it is dropped with the outbox.
+    pub spare: Option<PktBuf>,
+}
+
+impl<'c> LocalEffects<'c> {
+    /// None yet.
+    #[inline(always)]
+    pub fn new(config: &'c Config, counters: &'c Counters, scarcity: Scarcity) -> Self {
+        LocalEffects {
+            config,
+            counters,
+            scarcity,
+            progress: false,
+            ready: Readiness::NONE,
+            deadline: None,
+            memory: 0,
+            spare: None,
+        }
+    }
+
+    /// Requests a wake no later than `at`.
+    #[inline]
+    pub(crate) fn wake_by(&mut self, at: Time) {
+        if self.deadline.is_none_or(|deadline| at < deadline) {
+            self.deadline = Some(at);
+        }
+    }
+
+    /// Count `n` of `counter`.
+    #[inline]
+    pub(crate) fn count(&self, counter: Counter, n: u64) {
+        self.counters.add(counter, n);
+    }
+
+    /// Keeps a buffer of no more use, unless there is one already.
+    #[inline(always)]
+    pub(crate) fn keep_spare(&mut self, buffer: PktBuf) {
+        if self.spare.is_none() {
+            // Nothing is replaced, and dropping that would be a call.
+            core::mem::forget(self.spare.replace(buffer));
+        }
+    }
+
+    /// Counts a dropped segment; returns the reason for the caller to pass on.
+    #[cold]
+    pub(crate) fn dropped(&self, reason: DropReason) -> DropReason {
+        self.counters.count_drop(reason);
+        reason
+    }
+}
+
+/// Effects of one event (or of several on the same connection), and the resources that the event may use.
+pub struct Outbox<'c> {
+    /// Those on the user and on the account: the outbox dereferences to them.
+    pub local: LocalEffects<'c>,
     /// Free places in the device queue; segments with data stop at 0, acknowledgements and resets do not.
     pub credit: u32,
     /// Set when data could have been sent but `credit` (or the buffer pool) was exhausted: run `TransmitReady` later.
     pub tx_blocked: bool,
     /// The information about the path from the event, or from the emission of its segments.
     pub path: PathUpdate,
-    /// Set when our data was acknowledged: the path works in both directions.
-    pub progress: bool,
     /// Phase INSIDE: whole TCP segments (header and data, checksum done or `Checksum::Partial`) with at least 64 bytes
     /// of headroom, in the order in which they were made.
     pub segments: SmallVec<[PktBuf; 8]>,
-    /// Phase AFTER: readiness bits that rose.
-    pub ready: Readiness,
-    /// Phase AFTER: run `Timeouts` no later than this. An early wake is harmless.
-    pub deadline: Option<Time>,
     /// Phase AFTER: change of the connection tables.
     pub table: TableChange,
     /// Data bytes that the device splits by itself; 0 for one MSS at a time.
@@ -192,47 +255,49 @@ pub struct Outbox<'c> {
     /// Generation number of the routes, which changes whenever they do. Connections that search for their path's MTU
     /// request the present one before they probe; 0: unknown.
     pub routes: u32,
-    /// The scarce resources of the stack at the time of the event.
-    pub scarcity: Scarcity,
-    /// Phase AFTER: bytes of memory by which the connection's buffers, sent and received, have grown; negative: shrunk.
-    pub memory: i64,
     /// Phase AFTER: how the connection counts from now on, if that may have changed.
     pub standing: Option<LimitClass>,
-    /// A buffer that the event has freed: that of acknowledged data. A later event with the same outbox may use it for data
-    /// to send; otherwise it is dropped with the outbox.
-    pub spare: Option<PktBuf>,
+}
+
+impl<'c> Deref for Outbox<'c> {
+    type Target = LocalEffects<'c>;
+
+    #[inline(always)]
+    fn deref(&self) -> &LocalEffects<'c> {
+        &self.local
+    }
+}
+
+impl<'c> DerefMut for Outbox<'c> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut LocalEffects<'c> {
+        &mut self.local
+    }
 }
 
 impl<'c> Outbox<'c> {
     /// An empty outbox with unlimited credit and without segmentation by the device.
     #[inline(always)]
     pub fn new(config: &'c Config, counters: &'c Counters) -> Self {
-        Self::for_device(config, counters, u32::MAX, 0)
+        Self::for_device(LocalEffects::new(config, counters, Scarcity::NONE), u32::MAX, 0)
     }
 
-    /// An empty outbox for a device that takes `credit` frames with data now, and splits super-segments of up to
-    /// `prefer_super_segments` bytes of data (0: none). One constructor, so that the value is built in place and not
+    /// An outbox that has these effects, for a device that takes `credit` frames with data now, and splits super-segments of up
+    /// to `prefer_super_segments` bytes of data (0: none). One constructor, so that the value is built in place and not
     /// moved.
     #[inline(always)]
-    pub fn for_device(config: &'c Config, counters: &'c Counters, credit: u32, prefer_super_segments: usize) -> Self {
+    pub fn for_device(local: LocalEffects<'c>, credit: u32, prefer_super_segments: usize) -> Self {
         Outbox {
-            config,
-            counters,
+            local,
             credit,
             tx_blocked: false,
             path: PathUpdate::None,
-            progress: false,
             segments: SmallVec::new(),
-            ready: Readiness::NONE,
-            deadline: None,
             table: TableChange::None,
             prefer_super_segments,
             region: None,
             routes: 0,
-            scarcity: Scarcity::NONE,
-            memory: 0,
             standing: None,
-            spare: None,
         }
     }
 
@@ -257,14 +322,6 @@ impl<'c> Outbox<'c> {
         self
     }
 
-    /// Requests a wake no later than `at`.
-    #[inline]
-    pub(crate) fn wake_by(&mut self, at: Time) {
-        if self.deadline.is_none_or(|deadline| at < deadline) {
-            self.deadline = Some(at);
-        }
-    }
-
     /// The path is in doubt, regardless of other information about it.
     pub(crate) fn suspect_path(&mut self) {
         self.path = match self.path {
@@ -281,28 +338,6 @@ impl<'c> Outbox<'c> {
             PathUpdate::Suspect => PathUpdate::Changed { lost: false, suspect: true },
             changed => changed,
         };
-    }
-
-    /// Count `n` of `counter`.
-    #[inline]
-    pub(crate) fn count(&self, counter: Counter, n: u64) {
-        self.counters.add(counter, n);
-    }
-
-    /// Keeps a buffer of no more use, unless there is one already.
-    #[inline(always)]
-    pub(crate) fn keep_spare(&mut self, buffer: PktBuf) {
-        if self.spare.is_none() {
-            // Nothing is replaced, and dropping that would be a call.
-            core::mem::forget(self.spare.replace(buffer));
-        }
-    }
-
-    /// Counts a dropped segment; returns the reason for the caller to pass on.
-    #[cold]
-    pub(crate) fn dropped(&self, reason: DropReason) -> DropReason {
-        self.counters.count_drop(reason);
-        reason
     }
 }
 

@@ -1,5 +1,5 @@
 //! Resources that the connections of one stack share, as values: an event receives their [`Scarcity`], sampled when the
-//! event begins, and reports its own use in its outbox ([`Outbox::memory`](crate::Outbox::memory),
+//! event begins, and reports its own use in its outbox ([`LocalEffects::memory`](crate::LocalEffects::memory),
 //! [`Outbox::standing`](crate::Outbox::standing)). The stack keeps the sums.
 //!
 //! What may never happen: an event that reads a sum that another connection changes meanwhile. The same PCB, event,

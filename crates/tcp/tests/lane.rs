@@ -573,6 +573,31 @@ fn predicted_segments_are_data_in_order_and_acknowledgements() {
     assert_eq!((&with, in_order), (&given(&[plain, answer], Kind::default(), false).0, 2));
 }
 
+/// An owner of the whole connection makes an outbox for an arrival only if something is to be sent: not for data that is
+/// acknowledged later, nor for an acknowledgement of all that was sent.
+#[test]
+fn an_arrival_that_sends_nothing_needs_no_outbox() {
+    for lane in [true, false] {
+        let mut setup = setup(false);
+        (setup.config.fast_lane, setup.config.quick_acks, setup.options.no_delay) = (lane, 0, true);
+        let mut t = Script::new(setup);
+        t.us.open(t.now);
+        t.take();
+        t.inject(peer("S.").seq(0).ack(1).win(60_000).mss(1000).sack_permitted().scale(7).ts(7, 1000));
+        let (mut seq, mut written, mut without) = (1, 0, Vec::new());
+        // What the first data finds is rare; a second segment in a row is acknowledged at once.
+        for (len, write) in [(100, 50), (100, 50), (0, 50), (100, 0), (600, 0)] {
+            let before = t.us.local;
+            t.inject(peer("P.").seq(seq).ack(1 + written).len(len).win(60_000).ts(8, 1000));
+            (seq, without) = (seq + len as u32, [without, vec![t.us.local > before]].concat());
+            written += t.us.try_send(&data(u64::from(written), write), t.now).unwrap_or(0) as u32;
+            t.us.read(t.now);
+        }
+        let expected = if lane { [false, true, true, true, false] } else { [false; 5] };
+        assert_eq!(without, expected, "the lane: {lane}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 384, failure_persistence: None, ..ProptestConfig::default() })]
 

@@ -66,10 +66,9 @@ pub trait Arrivals: Place {
                     return;
                 }
                 let guard = ResetOnPanic { place: self, id: &id, now, deferred };
-                let event = tcp::SegmentArrives(&mut arrival.segment);
-                let reply = guard.place.run(guard.id, held, event, now, guard.deferred);
+                let recycled = guard.place.arrives(guard.id, held, &mut arrival.segment, now, guard.deferred);
                 std::mem::forget(guard);
-                if let Some(tcp::Disposition::Recycled(segment)) = reply {
+                if let Some(segment) = recycled {
                     self.recycled(ArrivingSegment { segment: Some(*segment), ..*arrival }, now, deferred);
                 }
             }

@@ -16,6 +16,7 @@ use tcp::{Outbox, PathUpdate, Pcb, TableChange, TcpEvent};
 use wire::FourTuple;
 
 use super::DatagramAccess;
+use super::events::Events;
 use crate::account;
 use crate::bound_sockets::BoundSockets;
 use crate::call::{ArrivingSegment, OpenRequest};
@@ -226,6 +227,20 @@ pub trait Place: DatagramAccess + Sized {
         now: Time,
         deferred: &mut DeferredEffects<Self::Platform>,
     ) -> Option<(E::Reply, Option<Effects>)>;
+
+    /// A segment of the connection arrives, and is taken: [`Events::run`] of that event, in the cheapest way for this place.
+    /// Returns it if it is for a new connection ([`tcp::Disposition::Recycled`]).
+    #[inline(always)]
+    fn arrives(
+        &mut self,
+        id: &Self::Id,
+        held: Self::Held,
+        segment: &mut Option<tcp::Segment>,
+        now: Time,
+        deferred: &mut DeferredEffects<Self::Platform>,
+    ) -> Option<Box<tcp::Segment>> {
+        self.run(id, held, tcp::SegmentArrives(segment), now, deferred).and_then(tcp::Disposition::recycled)
+    }
 
     /// Another thread has inserted the connection of a segment since the look-up. The segment is processed again.
     fn appeared(&mut self, arrival: &mut ArrivingSegment, now: Time, deferred: &mut DeferredEffects<Self::Platform>);

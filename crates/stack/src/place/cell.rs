@@ -17,11 +17,11 @@ use udp::UdpEvent as _;
 use wire::FourTuple;
 
 use super::channels::Channels;
-use super::conclude;
 use super::connection::{Connection, Connections, OwnedTable};
 use super::contents::{Contents, MovingConnection, Share};
 use super::handlers::{self, Handlers};
 use super::waiting::WAITS;
+use super::{conclude, conclude_locally};
 use crate::account;
 use crate::attempt::attempt;
 use crate::call::{ArrivingSegment, OpenRefused, OpenRequest};
@@ -117,35 +117,72 @@ impl<P: Platform> Cell<P> {
 /// The context of a connection in a cell.
 type Around<'a, P> = (&'a Shared<P>, &'a Counters, &'a account::AccountEntry<P>, Writers);
 
+/// The handlers of a cell, and the slot of the connection whose handler is called.
+type HandlerOf<'a, P> = (&'a mut Handlers<P>, u32);
+
 /// Runs an event on a connection of a cell. If the connection has a handler (in `handler`, by its slot), that is called
 /// before the segments leave, and its data leaves with them.
 #[inline(always)]
 fn work<P: Platform, E: TcpEvent>(
     connection: &mut Connection<P>,
-    (shared, counters, account, writers): Around<'_, P>,
-    handler: Option<(&mut Handlers<P>, u32)>,
+    around: Around<'_, P>,
+    handler: Option<HandlerOf<'_, P>>,
     event: E,
     now: Time,
     deferred: &mut DeferredEffects<P>,
 ) -> (E::Reply, Option<Effects>) {
+    let (shared, counters, ..) = around;
     let mut out = shared.egress().outbox(shared.control(), &connection.flow, &connection.route, counters);
     sync::walk::note(file!(), "runs the event (tcp/src/event) on the PCB: the whole driver");
     charge::event::<P, _, _>(connection, &connection.socket, &event);
     let late = charge::LateCheck::of::<P, _>(&event, counters);
     let reply = event.run(&mut connection.pcb, &mut out, now);
     late.end::<P>(counters);
+    let effects = perform(connection, around, handler, &mut out, now, deferred);
+    std::mem::forget(out);
+    (reply, effects)
+}
+
+/// The second half of the arrival of a predicted segment: what is to be sent, and what the connection's handler sends.
+#[inline(never)]
+fn answer<P: Platform>(
+    connection: &mut Connection<P>,
+    around: Around<'_, P>,
+    handler: HandlerOf<'_, P>,
+    (predicted, local): (tcp::Predicted, tcp::LocalEffects<'_>),
+    now: Time,
+    deferred: &mut DeferredEffects<P>,
+) -> Option<Effects> {
+    let (shared, ..) = around;
+    let mut out = shared.egress().outbox_with(local, &connection.flow, &connection.route);
+    predicted.send(&mut connection.pcb, &mut out, now);
+    let effects = perform(connection, around, Some(handler), &mut out, now, deferred);
+    std::mem::forget(out);
+    effects
+}
+
+/// Performs what an event on a connection has left in its outbox, which owns nothing then: dropping it would be a call that does
+/// nothing.
+#[inline(always)]
+fn perform<P: Platform>(
+    connection: &mut Connection<P>,
+    around: Around<'_, P>,
+    handler: Option<HandlerOf<'_, P>>,
+    out: &mut tcp::Outbox<'_>,
+    now: Time,
+    deferred: &mut DeferredEffects<P>,
+) -> Option<Effects> {
+    let (shared, _, account, writers) = around;
     if deferred.wake(&connection.socket, out.ready, writers)
         && let Some((handlers, slot)) = handler
     {
-        handlers.run(slot, (&mut *connection, &mut out), shared, now, deferred);
+        handlers.run(slot, (&mut *connection, &mut *out), shared, now, deferred);
     }
     if !out.segments.is_empty() {
-        shared.egress().emit(&connection.flow, &mut connection.route, &mut out, deferred);
+        shared.egress().emit(&connection.flow, &mut connection.route, out, deferred);
     }
-    let effects = conclude(shared, &connection.flow, &connection.route, &connection.socket, &out, deferred);
-    if out.memory != 0 {
-        shared.control().account().take_memory(account, &mut connection.charge, out.memory, out.config);
-    }
+    let effects = conclude(shared, &connection.flow, &connection.route, &connection.socket, out, deferred);
+    enter_memory(connection, around, out.memory);
     if let Some(standing) = out.standing
         && standing != connection.charge.standing
     {
@@ -154,11 +191,18 @@ fn work<P: Platform, E: TcpEvent>(
     if let Some(spare) = out.spare.take() {
         drop(spare);
     }
-    // It owns nothing then, and dropping it would be a call that does nothing.
-    if out.segments.is_empty() && !out.segments.spilled() {
-        std::mem::forget(out);
+    if !out.segments.is_empty() || out.segments.spilled() {
+        drop(std::mem::take(&mut out.segments));
     }
-    (reply, effects)
+    effects
+}
+
+/// The connection's buffers have grown by so many bytes.
+#[inline(always)]
+fn enter_memory<P: Platform>(connection: &mut Connection<P>, (shared, _, account, _): Around<'_, P>, bytes: i64) {
+    if bytes != 0 {
+        shared.control().account().take_memory(account, &mut connection.charge, bytes, shared.control().tcp());
+    }
 }
 
 /// Uses a datagram socket of a cell, and enters the growth of its queue.
@@ -360,6 +404,52 @@ impl<P: Platform> Place for Cell<P> {
         let connection = self.directory.connections.at(*slot)?;
         let around = (&*self.shared, &self.counters, &**self.account, self.writers);
         Some(work(connection, around, Some((&mut self.handlers, *slot)), event, now, deferred))
+    }
+
+    /// A predicted segment needs an outbox only if something may be sent: few events of a user that reads and writes later have
+    /// anything to send.
+    #[inline(always)]
+    fn arrives(
+        &mut self,
+        slot: &u32,
+        (): (),
+        segment: &mut Option<tcp::Segment>,
+        now: Time,
+        deferred: &mut DeferredEffects<P>,
+    ) -> Option<Box<tcp::Segment>> {
+        let event = tcp::SegmentArrives(segment);
+        if P::CHARGED {
+            // What an event is charged with, it is charged with before it runs.
+            return self.run(slot, (), event, now, deferred).and_then(tcp::Disposition::recycled);
+        }
+        let connection = self.directory.connections.at(*slot)?;
+        let around = (&*self.shared, &self.counters, &**self.account, self.writers);
+        let (shared, counters, _, writers) = around;
+        let mut local = tcp::LocalEffects::new(shared.control().tcp(), counters, shared.control().scarcity());
+        let predicted = match event.predict(&mut connection.pcb, &mut local, now) {
+            Ok(predicted) => predicted,
+            Err(event) => return self.arrives_unpredicted(slot, event, now, deferred),
+        };
+        sync::walk::note(file!(), "runs the event (tcp/src/event) on the PCB: the whole driver");
+        if predicted.has_to_send() || !local.ready.is_empty() && connection.socket.ready.is_handled() {
+            let handler = (&mut self.handlers, *slot);
+            if let Some(effects) = answer(connection, around, handler, (predicted, local), now, deferred) {
+                self.settle_later(slot, effects, now, deferred);
+            }
+            return None;
+        }
+        let called = deferred.wake(&connection.socket, local.ready, writers);
+        debug_assert!(!called, "a connection is given a handler by the thread that uses the cell");
+        conclude_locally(shared, &connection.flow, &local, deferred);
+        enter_memory(connection, around, local.memory);
+        if let Some(spare) = local.spare.take() {
+            drop(spare);
+        }
+        if let Some(deadline) = local.deadline {
+            let due = self.arm(slot, deadline);
+            self.call_for(due, deferred);
+        }
+        None
     }
 
     /// Cannot happen in a cell: while one thread holds it, no other changes the table.
@@ -599,6 +689,25 @@ impl<P: Platform> Cell<P> {
             Err(absent) if self.directory.connections.waits.is_empty() => Err(absent),
             Err(absent) => self.find_waiting(&Flow { tuple: *tuple, hash }, absent),
         }
+    }
+
+    /// A segment arrives that was not predicted. Not a part of [`Place::arrives`], whose registers and memory would hold what
+    /// this needs.
+    #[inline(never)]
+    fn arrives_unpredicted(
+        &mut self,
+        slot: &u32,
+        event: tcp::UnpredictedArrives<'_>,
+        now: Time,
+        deferred: &mut DeferredEffects<P>,
+    ) -> Option<Box<tcp::Segment>> {
+        self.run(slot, (), event, now, deferred).and_then(tcp::Disposition::recycled)
+    }
+
+    /// [`Events::settle`], which nearly no answer needs.
+    #[inline(never)]
+    fn settle_later(&mut self, slot: &u32, effects: Effects, now: Time, deferred: &mut DeferredEffects<P>) {
+        self.settle(slot, effects, now, deferred);
     }
 
     /// A send needs an earlier wake than the connection has.

@@ -20,7 +20,7 @@ mod time_wait;
 pub mod turns;
 mod waiting;
 
-use tcp::Outbox;
+use tcp::{LocalEffects, Outbox};
 
 use crate::connections::Effects;
 use crate::deferred::DeferredEffects;
@@ -42,6 +42,19 @@ fn trim_slots<T>(by_slot: &mut Vec<Option<T>>) {
     by_slot.shrink_to(2 * used);
 }
 
+/// The part of [`conclude`] that concerns effects without an outbox.
+#[inline(always)]
+fn conclude_locally<P: Platform>(
+    shared: &Shared<P>,
+    flow: &Flow,
+    local: &LocalEffects<'_>,
+    deferred: &mut DeferredEffects<P>,
+) {
+    if local.progress && shared.egress().neighbours().has_doubts() {
+        shared.egress().path_works(flow.tuple.remote_addr, deferred);
+    }
+}
+
 /// Processes an outbox once the segments have left, for every place; effects on tables and timers are returned. The user
 /// is notified by the place itself, which may have to call a handler first.
 #[inline(always)]
@@ -53,9 +66,7 @@ fn conclude<P: Platform>(
     out: &Outbox<'_>,
     deferred: &mut DeferredEffects<P>,
 ) -> Option<Effects> {
-    if out.progress && shared.egress().neighbours().has_doubts() {
-        shared.egress().path_works(flow.tuple.remote_addr, deferred);
-    }
+    conclude_locally(shared, flow, out, deferred);
     if out.tx_blocked {
         shared.egress().wait_for_room(flow, route, socket.target(), deferred);
     }

@@ -41,7 +41,7 @@ pub use receive::{
 };
 pub use reclaim::Reclaim;
 pub use route_changed::RouteChanged;
-pub use segment_arrives::{Disposition, RunArrives, SegmentArrives};
+pub use segment_arrives::{Disposition, Predicted, RunArrives, SegmentArrives, UnpredictedArrives};
 pub use send::{
     BytesSent, Chunks, PieceAlone, Send, SendBytes, SendChunk, SendContext, SendMore, SendRecord, SendUrgent, Sent,
     SentAlone,

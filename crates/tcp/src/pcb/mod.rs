@@ -160,7 +160,7 @@ impl Pcb {
     }
 
     /// Bytes of memory that its buffers hold, sent and received: the sum of what its events have reported in
-    /// [`Outbox::memory`]. Walks its queues.
+    /// [`LocalEffects::memory`](crate::LocalEffects::memory). Walks its queues.
     pub fn memory(&self) -> i64 {
         i64::from(self.receive_window.memory() + self.reassembly.memory()) + self.retransmit_queue.memory()
     }

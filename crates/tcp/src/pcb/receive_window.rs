@@ -17,7 +17,7 @@ use super::sizing::opening;
 use super::{Rare, Reassembly, Sizing};
 use crate::config::{Config, ConnectionOptions};
 use crate::isn::ChildIdentity;
-use crate::outbox::Outbox;
+use crate::outbox::{LocalEffects, Outbox};
 use crate::scarcity::of_buffer;
 use crate::state::State;
 use crate::window_rule::{WindowInputs, WindowRule};
@@ -653,7 +653,7 @@ impl ReceiveWindow {
     /// is deferred this way, so that the peer does not run out of window. The delay starts nevertheless, because the
     /// following segment may be damaged.
     #[inline(always)]
-    pub(crate) fn schedule_ack(&mut self, followed: bool, out: &mut Outbox<'_>, now: Time) -> Ack {
+    pub(crate) fn schedule_ack(&mut self, followed: bool, out: &mut LocalEffects<'_>, now: Time) -> Ack {
         let pending = (self.nxt - self.last_ack_sent).max(0) as u32;
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
         //# In general, the processing of received segments MUST be implemented to aggregate ACK segments whenever
@@ -681,7 +681,7 @@ impl ReceiveWindow {
 
     /// Requests a wake for the delayed acknowledgement, unless an earlier one is pending.
     #[inline]
-    pub(crate) fn arm(&mut self, out: &mut Outbox<'_>) {
+    pub(crate) fn arm(&mut self, out: &mut LocalEffects<'_>) {
         if self.ack_deadline < self.armed {
             self.armed = self.ack_deadline;
             out.wake_by(self.ack_deadline);

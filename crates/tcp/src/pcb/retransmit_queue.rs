@@ -10,7 +10,7 @@ use wire::checksum::Sum;
 use super::fifo::{Appended, Fifo};
 use super::send_log::SendLog;
 use crate::isn::ChildIdentity;
-use crate::outbox::Outbox;
+use crate::outbox::LocalEffects;
 use crate::scarcity::{of_buffer, of_chunk};
 
 /// Writes of up to this many bytes are copied into the tail of the queue if that is pooled and has room.
@@ -115,7 +115,7 @@ impl RetransmitQueue {
     /// Drop the first `bytes`: they are acknowledged. The bytes of memory freed are entered in `out`, and a buffer that has
     /// held all of it is left there.
     #[inline(always)]
-    pub(crate) fn acknowledge(&mut self, bytes: u32, out: &mut Outbox<'_>) {
+    pub(crate) fn acknowledge(&mut self, bytes: u32, out: &mut LocalEffects<'_>) {
         if bytes == self.len
             && let Some(Chunk::Pooled(_)) = self.chunks.front()
             && let Some(Chunk::Pooled(buffer)) = self.chunks.pop_single()

@@ -14,7 +14,7 @@ use super::{Hold, Loss, MtuSearch, Rare, SenderLimit, Shaping};
 use crate::config::{Config, ConnectionOptions};
 use crate::congestion::{Controller, Kind};
 use crate::isn::{ChildIdentity, Isn};
-use crate::outbox::Outbox;
+use crate::outbox::LocalEffects;
 use crate::rtt::RttEstimator;
 use crate::state::State;
 use crate::tick::Tick;
@@ -379,7 +379,7 @@ impl SendWindow {
     /// Requests a wake for the timer, unless an earlier one is pending. A timer that only moved later costs nothing:
     /// the early wake finds it not due and requests another.
     #[inline]
-    pub(crate) fn arm(&mut self, out: &mut Outbox<'_>) {
+    pub(crate) fn arm(&mut self, out: &mut LocalEffects<'_>) {
         if let Some(wake) = self.wake() {
             out.wake_by(wake);
         }
@@ -476,7 +476,7 @@ impl SendWindow {
 
     /// Takes a round-trip sample from the timestamp that the peer has echoed (RFC 7323 section 4).
     #[cold]
-    pub(crate) fn sample_echo(&mut self, header: &Header, out: &Outbox<'_>, now: Time) {
+    pub(crate) fn sample_echo(&mut self, header: &Header, out: &LocalEffects<'_>, now: Time) {
         let Some(timestamps) = header.options.timestamps else { return };
         let sent = timestamps.echo.wrapping_sub(self.ts_offset);
         let elapsed = (now.as_millis() as u32).wrapping_sub(sent);

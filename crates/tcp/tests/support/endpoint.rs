@@ -7,9 +7,9 @@ use pktbuf::{Chunk, PktBuf};
 use tcp::config::WindowRule;
 use tcp::handshake::ChildPrototype;
 use tcp::{
-    Config, Disposition, Error, HalfOpen, Isn, ListenParams, OpenParams, Outbox, Pcb, Progress, Readiness, Receive,
-    RunArrives, Scarcity, Segment, SegmentArrives, Send, SendContext, State, Status, StatusReport, TableChange,
-    TcpEvent, Timeouts, Verify, listen,
+    Config, Disposition, Error, HalfOpen, Isn, ListenParams, LocalEffects, OpenParams, Outbox, Pcb, Progress,
+    Readiness, Receive, RunArrives, Scarcity, Segment, SegmentArrives, Send, SendContext, State, Status, StatusReport,
+    TableChange, TcpEvent, Timeouts, Verify, listen,
 };
 use wire::{FourTuple, SeqNumber};
 
@@ -103,6 +103,8 @@ pub struct Endpoint {
     pub memory: i64,
     /// Sends without an outbox.
     pub alone: u64,
+    /// Arrivals without an outbox.
+    pub local: u64,
 }
 
 impl Endpoint {
@@ -129,6 +131,7 @@ impl Endpoint {
             last: None,
             memory: 0,
             alone: 0,
+            local: 0,
         }
     }
 
@@ -268,7 +271,7 @@ impl Endpoint {
             }
             return;
         }
-        let disposition = self.run(SegmentArrives(&mut Some(segment)), now);
+        let disposition = self.predict_or_run(&mut Some(segment), now);
         if let Disposition::Recycled(segment) = disposition {
             assert!(self.removed, "a recycled connection leaves the table");
             self.removed = false;
@@ -278,6 +281,31 @@ impl Endpoint {
         } else {
             self.last = Some(disposition);
         }
+    }
+
+    /// Has the segment predicted before there is an outbox, as the owner of a whole connection does. Without the lane nothing
+    /// is predicted, and the event has an outbox from the beginning.
+    fn predict_or_run(&mut self, segment: &mut Option<Segment>, now: Time) -> Disposition {
+        let event = SegmentArrives(segment);
+        let Some(Driver::Whole(pcb)) = self.driver.as_mut().filter(|_| self.setup.config.fast_lane) else {
+            return self.run(event, now);
+        };
+        let mut local = LocalEffects::new(&self.setup.config, &self.counters, self.setup.scarcity);
+        let predicted = match event.predict(pcb, &mut local, now) {
+            Ok(predicted) => predicted,
+            Err(event) => return self.run(event, now),
+        };
+        if !predicted.has_to_send() {
+            self.local += 1;
+        }
+        let (ready, deadline, memory, spare) = (local.ready, local.deadline, local.memory, local.spare.take());
+        self.with_outbox(|driver, out, _| {
+            (out.ready, out.deadline, out.memory, out.spare) = (ready, deadline, memory, spare);
+            if let (true, Some(Driver::Whole(pcb))) = (predicted.has_to_send(), driver) {
+                predicted.send(pcb, out, now);
+            }
+        });
+        Disposition::Done
     }
 
     fn syn_arrives(&mut self, segment: &Segment, now: Time) {

@@ -9,7 +9,7 @@ use wire::SeqNumber;
 use wire::tcp::Header;
 
 use super::disorder::{self, AckFacts};
-use crate::outbox::{Outbox, Readiness};
+use crate::outbox::{LocalEffects, Outbox, Readiness};
 use crate::pcb::{Awaited, Delivery, RecoveryMode, RetransmitQueue, SendWindow, TimerPurpose};
 use crate::tick::{Tick, since};
 
@@ -78,7 +78,7 @@ pub(crate) fn process(
 /// Takes the peer's window from the segment, if it is the latest one that advertises it; `advance`: how far SND.UNA has
 /// moved.
 #[inline(always)]
-pub(crate) fn update_window(sw: &mut SendWindow, header: &Header, advance: u32, out: &mut Outbox<'_>) {
+pub(crate) fn update_window(sw: &mut SendWindow, header: &Header, advance: u32, out: &mut LocalEffects<'_>) {
     // The window counts from the acknowledgement of the same segment: an acknowledgement that fills a hole and moves
     // SND.UNA updates it, even if data behind the hole had arrived before, or the right edge would move with SND.UNA
     // beyond the granted one.
@@ -110,7 +110,7 @@ pub(crate) fn update_window(sw: &mut SendWindow, header: &Header, advance: u32, 
 /// The peer has answered, which our user may wait for, and which ends a row of unanswered probes; `advance`: how far
 /// SND.UNA has moved.
 #[inline(always)]
-pub(crate) fn note_answer(sw: &mut SendWindow, rq: &RetransmitQueue, advance: u32, out: &mut Outbox<'_>) {
+pub(crate) fn note_answer(sw: &mut SendWindow, rq: &RetransmitQueue, advance: u32, out: &mut LocalEffects<'_>) {
     if !sw.awaited.is_empty() && advance > 0 {
         tell(sw, rq, out);
     }
@@ -152,7 +152,7 @@ pub(crate) fn acknowledge(
     rq: &mut RetransmitQueue,
     header: &Header,
     (advance, known): (u32, u32),
-    out: &mut Outbox<'_>,
+    out: &mut LocalEffects<'_>,
     now: Time,
 ) {
     let flight = sw.flight();
@@ -195,7 +195,7 @@ pub(crate) fn acknowledge(
 
 /// Notifies a user that waits for its data to be acknowledged, or for room.
 #[cold]
-fn tell(sw: &mut SendWindow, rq: &RetransmitQueue, out: &mut Outbox<'_>) {
+fn tell(sw: &mut SendWindow, rq: &RetransmitQueue, out: &mut LocalEffects<'_>) {
     if sw.awaited.contains(Awaited::ACKNOWLEDGEMENT) {
         sw.awaited.remove(Awaited::ACKNOWLEDGEMENT);
         out.ready |= Readiness::ACKNOWLEDGED;
@@ -215,7 +215,7 @@ fn tell(sw: &mut SendWindow, rq: &RetransmitQueue, out: &mut Outbox<'_>) {
 //# The RTO MUST be computed according to the algorithm in [10], including Karn's algorithm for taking RTT samples
 //# (MUST-18).
 #[inline(always)]
-fn sample_round_trip(sw: &mut SendWindow, rq: &RetransmitQueue, header: &Header, out: &Outbox<'_>, now: Time) {
+fn sample_round_trip(sw: &mut SendWindow, rq: &RetransmitQueue, header: &Header, out: &LocalEffects<'_>, now: Time) {
     if sw.rtt.is_timing() {
         if sw.una.ge(sw.timed) {
             let elapsed = since(now.as_micros() as u32, rq.log.time_of(sw.timed - 1));

@@ -22,6 +22,14 @@ pub enum Disposition {
     Recycled(Box<Segment>),
 }
 
+impl Disposition {
+    /// The segment, if it is for a new connection.
+    #[inline(always)]
+    pub fn recycled(self) -> Option<Box<Segment>> {
+        if let Disposition::Recycled(segment) = self { Some(segment) } else { None }
+    }
+}
+
 /// Sends a pure acknowledgement at once.
 pub(crate) fn answer<A: PcbAccess>(pcb: &mut A, out: &mut Outbox<'_>, now: Time) {
     let snapshot = pcb.receive_side(|rw, ra| {

@@ -4,7 +4,7 @@ use observe::{Counter, DropReason, Time};
 use pktbuf::PktBuf;
 use wire::SeqNumber;
 
-use crate::outbox::{Outbox, Readiness};
+use crate::outbox::{LocalEffects, Outbox, Readiness};
 use crate::pcb::reassembly::Inserted;
 use crate::pcb::{Ack, COALESCE, IDLE_CHECK, ReadMode, Reassembly, ReceiveWindow, RecvSnapshot};
 
@@ -74,7 +74,7 @@ fn over_memory_limit(rw: &ReceiveWindow, out: &Outbox<'_>) -> bool {
 
 /// Queue data that begins at RCV.NXT. `usual`: nothing is rare about the receive side, and there is data.
 #[inline(always)]
-pub(crate) fn in_order(rw: &mut ReceiveWindow, data: PktBuf, usual: bool, out: &mut Outbox<'_>, now: Time) {
+pub(crate) fn in_order(rw: &mut ReceiveWindow, data: PktBuf, usual: bool, out: &mut LocalEffects<'_>, now: Time) {
     let len = data.len();
     if !usual && len == 0 {
         return;

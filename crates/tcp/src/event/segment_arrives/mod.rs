@@ -37,13 +37,14 @@ use observe::{Counter, DropReason, Time};
 use super::TcpEvent;
 use crate::access::{PcbAccess, PcbMut};
 use crate::closed;
-use crate::outbox::Outbox;
-use crate::pcb::SegmentPath;
+use crate::outbox::{LocalEffects, Outbox};
+use crate::pcb::{Pcb, SegmentPath};
 use crate::segment::Segment;
 use crate::state::State;
 
 pub use answers::Disposition;
 pub(crate) use otherwise::take_data;
+pub use predicted::Predicted;
 pub use run::RunArrives;
 
 /// A segment of this connection has arrived. It is consumed in place, piece by piece: a segment is the largest value
@@ -80,10 +81,43 @@ impl TcpEvent for SegmentArrives<'_> {
         debug_assert!(self.0.is_some(), "there is no segment");
         if out.config.fast_lane
             && let Some(pcb) = pcb.all()
-            && predicted::receive(self.0, false, pcb, out, now)
+            && let Some(predicted) = predicted::receive(self.0, false, pcb, out, now)
         {
+            predicted.send(pcb, out, now);
             return Disposition::Done;
         }
+        arrives_beside_lane(self.0, pcb, out, now)
+    }
+}
+
+impl<'s> SegmentArrives<'s> {
+    /// The first half of the event, for the owner of all parts of a connection: a predicted segment is processed, but for
+    /// what is to be sent, and needs no outbox for that.
+    ///
+    /// # Errors
+    /// The segment is not a predicted one, and nothing has changed: run this event instead.
+    #[inline(always)]
+    pub fn predict(
+        self,
+        pcb: &mut Pcb,
+        effects: &mut LocalEffects<'_>,
+        now: Time,
+    ) -> Result<Predicted, UnpredictedArrives<'s>> {
+        let predicted =
+            if effects.config.fast_lane { predicted::receive(self.0, false, pcb, effects, now) } else { None };
+        predicted.ok_or(UnpredictedArrives(self.0))
+    }
+}
+
+/// [`SegmentArrives`] of a segment that is not a predicted one ([`SegmentArrives::predict`]).
+#[derive(Debug)]
+pub struct UnpredictedArrives<'s>(&'s mut Option<Segment>);
+
+impl TcpEvent for UnpredictedArrives<'_> {
+    type Reply = Disposition;
+
+    #[inline(always)]
+    fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Disposition {
         arrives_beside_lane(self.0, pcb, out, now)
     }
 }

@@ -11,6 +11,9 @@
 //! code's order: first the ACK field and the window (`acknowledgement.rs`), then the timestamp, the data (`data.rs`)
 //! and the transmission (`fast_path.rs`). Whatever is rarer takes those files.
 //!
+//! What is sent then comes last ([`Predicted::send`]). So an owner of the connection can have a segment predicted before it
+//! makes an outbox ([`SegmentArrives::predict`](super::SegmentArrives::predict)), and mostly needs none.
+//!
 //! In a run ([`super::run`]) the headers of most segments say the same as the one before, but for the sequence number. The
 //! effects of such a header are there already, so only its data is processed.
 //!
@@ -24,22 +27,46 @@ use wire::tcp::{TIMESTAMPED_LEN, TcpFlags, Timestamps};
 use super::acknowledgement::{acknowledge, note_answer, update_window};
 use super::data;
 use crate::lane::transmit;
-use crate::outbox::Outbox;
-use crate::pcb::{Ack, HeaderIn, Pcb, Reassembly, ReceiveWindow, RetransmitQueue, SendWindow, TimerPurpose};
+use crate::outbox::{LocalEffects, Outbox};
+use crate::pcb::{Ack, HeaderIn, Pcb, Reassembly, ReceiveWindow, SendWindow, TimerPurpose};
 use crate::segment::Segment;
 
-/// Processes the segment if it is the predicted one. False: it is not, and nothing has changed. `follows`: the event has
-/// processed another segment that was predicted, just before.
+/// A segment that was predicted, and processed but for what is to be sent now.
+#[must_use]
+pub struct Predicted(Option<Ack>);
+
+impl Predicted {
+    /// Whether anything is to be sent.
+    #[inline(always)]
+    pub fn has_to_send(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Sends it: an acknowledgement, or the data that there is room for now, which carries any delayed acknowledgement.
+    #[inline(always)]
+    pub fn send(self, pcb: &mut Pcb, out: &mut Outbox<'_>, now: Time) {
+        let Some(ack) = self.0 else { return };
+        let Pcb { receive_window: rw, send_window: sw, retransmit_queue: rq, header_out: ho, .. } = pcb;
+        match transmit(sw, rq, ho, out, now, ack) {
+            Some(advertised) if ack != Ack::Now => rw.data_sent(advertised, out.config, now),
+            None if ack == Ack::Delayed => out.count(Counter::AcksDelayed, 1),
+            _ => {}
+        }
+    }
+}
+
+/// Processes the segment if it is the predicted one, but for what is to be sent. `None`: it is not, and nothing has changed.
+/// `follows`: the event has processed another segment that was predicted, just before.
 #[inline(always)]
 pub(crate) fn receive(
     arrival: &mut Option<Segment>,
     follows: bool,
     pcb: &mut Pcb,
-    out: &mut Outbox<'_>,
+    out: &mut LocalEffects<'_>,
     now: Time,
-) -> bool {
-    let Some(segment) = arrival else { return false };
-    let Some(timestamps) = segment.header.options.timestamps else { return false };
+) -> Option<Predicted> {
+    let segment = arrival.as_mut()?;
+    let timestamps = segment.header.options.timestamps?;
     if follows && is_only_data(segment, timestamps, pcb, out) {
         let Pcb { header_in, send_window: sw, .. } = pcb;
         out.count(Counter::SegmentsIn, 1);
@@ -50,15 +77,12 @@ pub(crate) fn receive(
     } else {
         match header(segment, timestamps, pcb, out, now) {
             PredictedHeader::Data => {}
-            PredictedHeader::Alone => return true,
-            PredictedHeader::Fails => return false,
+            PredictedHeader::Alone => return Some(Predicted((!is_all_sent(pcb)).then_some(Ack::None))),
+            PredictedHeader::Fails => return None,
         }
     }
     let followed = segment.followed;
-    if let Some(segment) = arrival.take() {
-        take(segment.data, followed, pcb, out, now);
-    }
-    true
+    Some(Predicted(take(arrival.take()?.data, followed, pcb, out, now)))
 }
 
 /// Whether the prediction holds for a segment.
@@ -77,7 +101,7 @@ fn header(
     segment: &Segment,
     timestamps: Timestamps,
     pcb: &mut Pcb,
-    out: &mut Outbox<'_>,
+    out: &mut LocalEffects<'_>,
     now: Time,
 ) -> PredictedHeader {
     let Pcb { header_in, receive_window: rw, reassembly: ra, send_window: sw, retransmit_queue: rq, .. } = pcb;
@@ -117,14 +141,13 @@ fn header(
     if echoed {
         pcb.header_out.echo(timestamps.value);
     }
-    send(pcb, out, now);
     PredictedHeader::Alone
 }
 
 /// Whether a segment that follows a predicted one is predicted as well, and its header says nothing that the other's has
 /// not said: the acknowledgement, the window and the timestamp are the latest, so that they would change nothing.
 #[inline(always)]
-fn is_only_data(segment: &Segment, timestamps: Timestamps, pcb: &Pcb, out: &Outbox<'_>) -> bool {
+fn is_only_data(segment: &Segment, timestamps: Timestamps, pcb: &Pcb, out: &LocalEffects<'_>) -> bool {
     let Pcb { header_in, receive_window: rw, reassembly: ra, send_window: sw, .. } = pcb;
     let (header, len) = (&segment.header, segment.data.len() as u32);
     header.seq == rw.nxt
@@ -152,7 +175,7 @@ fn is_plain(segment: &Segment, header_in: &HeaderIn) -> bool {
 
 /// Whether `len` bytes at RCV.NXT are queued as they are.
 #[inline(always)]
-fn takes_data(len: u32, rw: &ReceiveWindow, ra: &Reassembly, out: &Outbox<'_>) -> bool {
+fn takes_data(len: u32, rw: &ReceiveWindow, ra: &Reassembly, out: &LocalEffects<'_>) -> bool {
     rw.is_usual() && len <= rw.window() && !ra.has_blocks() && !out.scarcity.is_severe()
 }
 
@@ -163,10 +186,10 @@ fn are_usual(rw: &ReceiveWindow, sw: &SendWindow) -> bool {
     rw.rare.or(sw.rare).is_only_of_data()
 }
 
-/// Queues data at RCV.NXT, and sends its acknowledgement or leaves that for later.
+/// Queues data at RCV.NXT; returns the acknowledgement that is to be sent, if anything is.
 #[inline(always)]
-fn take(data: PktBuf, followed: bool, pcb: &mut Pcb, out: &mut Outbox<'_>, now: Time) {
-    let Pcb { receive_window: rw, send_window: sw, retransmit_queue: rq, header_out: ho, .. } = pcb;
+fn take(data: PktBuf, followed: bool, pcb: &mut Pcb, out: &mut LocalEffects<'_>, now: Time) -> Option<Ack> {
+    let Pcb { receive_window: rw, header_out: ho, .. } = pcb;
     out.count(Counter::FastPathIn, 1);
     data::in_order(rw, data, true, out, now);
     rw.grow(out.config, out.scarcity, now);
@@ -177,33 +200,16 @@ fn take(data: PktBuf, followed: bool, pcb: &mut Pcb, out: &mut Outbox<'_>, now: 
         rw.acked(nxt, edge);
     }
     ho.advance(nxt, edge, rw.ts_recent, rw.delay.is_quick());
-    if ack == Ack::Delayed && is_all_sent(sw, rq) {
-        return out.count(Counter::AcksDelayed, 1);
+    if ack == Ack::Delayed && is_all_sent(pcb) {
+        out.count(Counter::AcksDelayed, 1);
+        return None;
     }
-    let advertised = transmit(sw, rq, ho, out, now, ack);
-    if ack == Ack::Delayed {
-        match advertised {
-            Some(advertised) => rw.data_sent(advertised, out.config, now),
-            None => out.count(Counter::AcksDelayed, 1),
-        }
-    }
-}
-
-/// Sends the data that an acknowledgement made room for; each segment carries any delayed acknowledgement.
-#[inline(always)]
-fn send(pcb: &mut Pcb, out: &mut Outbox<'_>, now: Time) {
-    let Pcb { receive_window: rw, send_window: sw, retransmit_queue: rq, header_out: ho, .. } = pcb;
-    if is_all_sent(sw, rq) {
-        return;
-    }
-    if let Some(advertised) = transmit(sw, rq, ho, out, now, Ack::None) {
-        rw.data_sent(advertised, out.config, now);
-    }
+    Some(ack)
 }
 
 /// Whether nothing waits to be sent, for a sender about which nothing is rare. `SendWindow::has_work` has the rest of
 /// the rule.
 #[inline(always)]
-fn is_all_sent(sw: &SendWindow, rq: &RetransmitQueue) -> bool {
-    rq.len == sw.flight()
+fn is_all_sent(pcb: &Pcb) -> bool {
+    pcb.retransmit_queue.len == pcb.send_window.flight()
 }

@@ -40,9 +40,8 @@ impl TcpEvent for RunArrives<'_> {
         let Some(pcb) = pcb.all().filter(|_| out.config.fast_lane) else { return 0 };
         let mut taken = 0;
         for arrival in self.0 {
-            if !predicted::receive(arrival, taken > 0, pcb, out, now) {
-                break;
-            }
+            let Some(predicted) = predicted::receive(arrival, taken > 0, pcb, out, now) else { break };
+            predicted.send(pcb, out, now);
             taken += 1;
             if !may_continue(out) {
                 break;
