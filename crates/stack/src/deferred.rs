@@ -17,7 +17,7 @@ use crate::links::Links;
 use crate::socket::handler::{HandlerState, Post};
 use crate::socket::poll::MemberNumber;
 use crate::socket::readiness::ReadinessWaiter;
-use crate::socket::{ListenerShared, PollSet, Readiness, ReadyState, TcpSocket, UdpShared};
+use crate::socket::{ListenerShared, PollSet, Readiness, TcpSocket, UdpShared};
 use crate::upcalls::{self, Risen, Upcalls};
 
 /// Effects to perform once the guard is dropped. Make one for each guard, or for each batch of events under one guard.
@@ -76,21 +76,16 @@ impl<P: Platform> DeferredEffects<P> {
 
     #[inline(never)]
     fn wake_for(&mut self, socket: &Arc<TcpSocket<P>>, bits: Readiness, writers: Writers) -> bool {
-        if socket.ready.is_handled() {
-            // Nobody waits besides.
-            socket.ready.rise_handled(bits, writers);
-            return true;
-        }
-        !self.noted(&socket.ready, bits, writers) && self.wake_other(socket, bits)
+        let waiter = socket.ready.rise(bits, writers);
+        // Nobody waits besides a handler.
+        matches!(waiter, ReadinessWaiter::Other) && socket.ready.is_handled()
+            || !self.noted(waiter) && self.wake_other(socket, bits)
     }
 
     #[inline(never)]
     fn wake_other(&mut self, socket: &Arc<TcpSocket<P>>, bits: Readiness) -> bool {
-        let handled = socket.ready.is_handled();
-        if !handled {
-            self.others.push((Risen::Connection(socket.clone()), bits));
-        }
-        handled
+        self.others.push((Risen::Connection(socket.clone()), bits));
+        false
     }
 
     /// The handler of this connection is to be called, by [`DeferredEffects::next_handled`]'s caller.
@@ -149,23 +144,23 @@ impl<P: Platform> DeferredEffects<P> {
     /// A connection waits to be accepted.
     pub fn wake_listener(&mut self, listener: &Arc<ListenerShared<P>>) {
         let bits = Readiness::ACCEPTABLE;
-        if !self.noted(&listener.ready, bits, Writers::Many) {
+        if !self.noted(listener.ready.rise(bits, Writers::Many)) {
             self.others.push((Risen::Listener(listener.clone()), bits));
         }
     }
 
     /// A datagram socket has a readiness edge.
     pub(crate) fn wake_datagrams(&mut self, socket: &Arc<UdpShared<P>>, bits: Readiness, writers: Writers) {
-        if !self.noted(&socket.ready, bits, writers) {
+        if !self.noted(socket.ready.rise(bits, writers)) {
             self.others.push((Risen::Datagrams(socket.clone()), bits));
         }
     }
 
-    /// Sets the bits of a socket, and records its number if it is in the poll set of most edges of a batch. False: it
-    /// has another waiter.
+    /// The bits of a socket with this waiter have risen: records its number if it is in the poll set of most edges of a batch.
+    /// False: it has another waiter.
     #[inline(always)]
-    fn noted(&mut self, socket: &ReadyState<P>, bits: Readiness, writers: Writers) -> bool {
-        let (set, number) = match socket.rise(bits, writers) {
+    fn noted(&mut self, waiter: ReadinessWaiter<'_, P>) -> bool {
+        let (set, number) = match waiter {
             ReadinessWaiter::None => {
                 sync::walk::note(file!(), "the socket's user finds it ready: nobody sleeps on it");
                 return true;
@@ -180,10 +175,16 @@ impl<P: Platform> DeferredEffects<P> {
         match &self.set {
             Some(known) if !Arc::ptr_eq(known, set) => return false,
             Some(_) => {}
-            None => self.set = Some(set.clone()),
+            None => self.begin_set(set),
         }
         self.members.push(number);
         true
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn begin_set(&mut self, set: &Arc<PollSet<P>>) {
+        self.set = Some(set.clone());
     }
 
     /// There is an effect that [`DeferredEffects::flush`] looks for.

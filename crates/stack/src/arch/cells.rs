@@ -753,7 +753,7 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
         let mut effects = LazyEffects::none();
         let answer = cell.enter_mine(|inside| {
             let clock = hub.shared.clock();
-            let now = if cell.has_batch_time() { clock.batch_now() } else { clock.now() };
+            let now = || if cell.has_batch_time() { clock.batch_now() } else { clock.now() };
             inside.take_here::<E>(target.key, event, now, &mut effects, received)
         });
         if !effects.is_plain() {

@@ -126,7 +126,7 @@ pub trait Calls: Place {
         deferred: &mut LazyEffects<'_, Self::Platform>,
         received: &mut tcp::Received,
     ) -> Option<Result<(), tcp::Error>> {
-        self.take_here::<()>(key, event, now, deferred, received)
+        self.take_here::<()>(key, event, || now, deferred, received)
     }
 
     /// The same as a part of its caller, which `By` names: see [`Place::receive`].
@@ -135,7 +135,7 @@ pub trait Calls: Place {
         &mut self,
         key: Key,
         event: tcp::Receive,
-        now: Time,
+        now: impl FnOnce() -> Time,
         deferred: &mut LazyEffects<'_, Self::Platform>,
         received: &mut tcp::Received,
     ) -> Option<Result<(), tcp::Error>> {

@@ -245,13 +245,14 @@ pub trait Place: DatagramAccess + Sized {
     /// Another thread has inserted the connection of a segment since the look-up. The segment is processed again.
     fn appeared(&mut self, arrival: &mut ArrivingSegment, now: Time, deferred: &mut DeferredEffects<Self::Platform>);
 
-    /// RECEIVE, in the cheapest way for this place. The connection has been found. `By` names the caller: code that catches
+    /// RECEIVE, in the cheapest way for this place. The connection has been found. The clock is read if it is needed: mostly
+    /// it is not. `By` names the caller: code that catches
     /// panics is a part of its caller only if it has one.
     fn receive<By>(
         &mut self,
         found: (Self::Id, Self::Held),
         event: tcp::Receive,
-        now: Time,
+        now: impl FnOnce() -> Time,
         deferred: &mut LazyEffects<'_, Self::Platform>,
         received: &mut tcp::Received,
     ) -> Option<Result<(), tcp::Error>>;

@@ -465,7 +465,7 @@ impl<P: Platform> Place for Cell<P> {
         &mut self,
         (slot, ()): (u32, ()),
         event: tcp::Receive,
-        now: Time,
+        now: impl FnOnce() -> Time,
         deferred: &mut LazyEffects<'_, P>,
         received: &mut tcp::Received,
     ) -> Option<Result<(), tcp::Error>> {
@@ -484,12 +484,12 @@ impl<P: Platform> Place for Cell<P> {
             );
         }
         if let Err(panic) = taken {
-            self.contain(&slot, panic, now, deferred.record());
+            self.contain(&slot, panic, now(), deferred.record());
             return None;
         }
         match rest {
             None => Some(Ok(())),
-            Some(rest) => self.receive_rest(slot, rest, now, deferred.record()),
+            Some(rest) => self.receive_rest(slot, rest, now(), deferred.record()),
         }
     }
 

@@ -522,11 +522,11 @@ impl<'a, P: Platform, R: ConnectionRef<P>> Place for &'a Locked<P, R> {
         &mut self,
         (id, held): (Self::Id, Self::Held),
         event: tcp::Receive,
-        now: Time,
+        now: impl FnOnce() -> Time,
         deferred: &mut LazyEffects<'_, P>,
         received: &mut tcp::Received,
     ) -> Option<Result<(), tcp::Error>> {
-        match self.serve(&id, held, call::Call::Receive(event), now, deferred.record()) {
+        match self.serve(&id, held, call::Call::Receive(event), now(), deferred.record()) {
             Reply::Received(taken) => Some(taken.map(|taken| *received = taken)),
             _ => None,
         }

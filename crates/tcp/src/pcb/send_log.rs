@@ -148,8 +148,13 @@ impl SendLog {
     }
 
     /// SND.UNA has moved to `una`; returns the first transmission time of the slice of the byte before it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn acknowledge(&mut self, una: SeqNumber) -> u32 {
+        if self.older.is_none() { self.newest.first } else { self.acknowledge_older(una) }
+    }
+
+    #[inline(never)]
+    fn acknowledge_older(&mut self, una: SeqNumber) -> u32 {
         let Some(older) = &mut self.older else { return self.newest.first };
         while older.len > 0 {
             let oldest = older.get(0);
