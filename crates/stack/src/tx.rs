@@ -277,6 +277,27 @@ impl<P: Platform> Egress<P> {
         }
     }
 
+    /// [`Egress::emit`] where there is mostly one segment, on a way that is known.
+    #[inline(always)]
+    pub(crate) fn emit_one(
+        &self,
+        flow: &Flow,
+        route: &mut RouteCache,
+        out: &mut Outbox<'_>,
+        deferred: &mut DeferredEffects<P>,
+    ) {
+        if route.generation == out.routes
+            && let Some(link) = &route.link
+            && let Some(port) = self.links.ports().get(route.port.into())
+            && out.segments.len() == 1
+            && let Some(segment) = out.segments.pop()
+        {
+            let way = SegmentWay { link, queue: port.queue(flow.hash), capabilities: port.send_capabilities() };
+            return way.transmit(segment, flow, out.counters, deferred.emission());
+        }
+        self.emit(flow, route, out, deferred);
+    }
+
     /// Fills the route cache if the next hop's link address is known. Records in `out` whether there is no route, and
     /// whether routes have changed since the connection last sent; segments that are then too large are dropped.
     ///

@@ -350,7 +350,7 @@ pub trait Platform: Copy + Default + Debug + Send + Sync + 'static {
     }
 
     /// Sets [`Platform::in_callback`] for the calling thread. Returns the previous value.
-    #[inline]
+    #[inline(always)]
     fn set_in_callback(inside: bool) -> bool {
         IN_CALLBACK.replace(inside)
     }

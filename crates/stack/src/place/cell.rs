@@ -149,14 +149,25 @@ fn answer<P: Platform>(
     connection: &mut Connection<P>,
     around: Around<'_, P>,
     handler: HandlerOf<'_, P>,
-    (predicted, local): (tcp::Predicted, tcp::LocalEffects<'_>),
+    local: tcp::LocalEffects<'_>,
+    predicted: tcp::Predicted,
     now: Time,
     deferred: &mut DeferredEffects<P>,
 ) -> Option<Effects> {
-    let (shared, ..) = around;
+    let (shared, _, _, writers) = around;
     let mut out = shared.egress().outbox_with(local, &connection.flow, &connection.route);
     predicted.send(&mut connection.pcb, &mut out, now);
-    let effects = perform(connection, around, Some(handler), &mut out, now, deferred);
+    if connection.socket.ready.is_handled() {
+        if !out.ready.is_empty() {
+            connection.socket.ready.rise_handled(out.ready, writers);
+            let (handlers, slot) = handler;
+            handlers.run(slot, (&mut *connection, &mut out), shared, now, deferred);
+        }
+    } else {
+        deferred.wake(&connection.socket, out.ready, writers);
+    }
+    shared.egress().emit_one(&connection.flow, &mut connection.route, &mut out, deferred);
+    let effects = finish(connection, around, &mut out, deferred);
     std::mem::forget(out);
     effects
 }
@@ -172,17 +183,29 @@ fn perform<P: Platform>(
     now: Time,
     deferred: &mut DeferredEffects<P>,
 ) -> Option<Effects> {
-    let (shared, _, account, writers) = around;
+    let (shared, _, _, writers) = around;
     if deferred.wake(&connection.socket, out.ready, writers)
         && let Some((handlers, slot)) = handler
     {
-        handlers.run(slot, (&mut *connection, &mut *out), shared, now, deferred);
+        handlers.run_rarely(slot, (&mut *connection, &mut *out), shared, now, deferred);
     }
     if !out.segments.is_empty() {
         shared.egress().emit(&connection.flow, &mut connection.route, out, deferred);
     }
+    finish(connection, around, out, deferred)
+}
+
+/// Performs what is left in an outbox when the user was notified and the segments have left.
+#[inline(always)]
+fn finish<P: Platform>(
+    connection: &mut Connection<P>,
+    around: Around<'_, P>,
+    out: &mut tcp::Outbox<'_>,
+    deferred: &mut DeferredEffects<P>,
+) -> Option<Effects> {
+    let (shared, _, account, _) = around;
     let effects = conclude(shared, &connection.flow, &connection.route, &connection.socket, out, deferred);
-    enter_memory(connection, around, out.memory);
+    enter_memory(shared, account, connection, out.memory);
     if let Some(standing) = out.standing
         && standing != connection.charge.standing
     {
@@ -199,7 +222,12 @@ fn perform<P: Platform>(
 
 /// The connection's buffers have grown by so many bytes.
 #[inline(always)]
-fn enter_memory<P: Platform>(connection: &mut Connection<P>, (shared, _, account, _): Around<'_, P>, bytes: i64) {
+fn enter_memory<P: Platform>(
+    shared: &Shared<P>,
+    account: &account::AccountEntry<P>,
+    connection: &mut Connection<P>,
+    bytes: i64,
+) {
     if bytes != 0 {
         shared.control().account().take_memory(account, &mut connection.charge, bytes, shared.control().tcp());
     }
@@ -423,25 +451,25 @@ impl<P: Platform> Place for Cell<P> {
             return self.run(slot, (), event, now, deferred).and_then(tcp::Disposition::recycled);
         }
         let connection = self.directory.connections.at(*slot)?;
-        let around = (&*self.shared, &self.counters, &**self.account, self.writers);
-        let (shared, counters, _, writers) = around;
-        let mut local = tcp::LocalEffects::new(shared.control().tcp(), counters, shared.control().scarcity());
+        let control = self.shared.control();
+        let mut local = tcp::LocalEffects::new(control.tcp(), &self.counters, control.scarcity());
         let predicted = match event.predict(&mut connection.pcb, &mut local, now) {
             Ok(predicted) => predicted,
             Err(event) => return self.arrives_unpredicted(slot, event, now, deferred),
         };
         sync::walk::note(file!(), "runs the event (tcp/src/event) on the PCB: the whole driver");
         if predicted.has_to_send() || !local.ready.is_empty() && connection.socket.ready.is_handled() {
-            let handler = (&mut self.handlers, *slot);
-            if let Some(effects) = answer(connection, around, handler, (predicted, local), now, deferred) {
+            let (handler, around) =
+                ((&mut self.handlers, *slot), (&*self.shared, &self.counters, &**self.account, self.writers));
+            if let Some(effects) = answer(connection, around, handler, local, predicted, now, deferred) {
                 self.settle_later(slot, effects, now, deferred);
             }
             return None;
         }
-        let called = deferred.wake(&connection.socket, local.ready, writers);
+        let called = deferred.wake(&connection.socket, local.ready, self.writers);
         debug_assert!(!called, "a connection is given a handler by the thread that uses the cell");
-        conclude_locally(shared, &connection.flow, &local, deferred);
-        enter_memory(connection, around, local.memory);
+        conclude_locally(&self.shared, &connection.flow, &local, deferred);
+        enter_memory(&self.shared, &self.account, connection, local.memory);
         if let Some(spare) = local.spare.take() {
             drop(spare);
         }

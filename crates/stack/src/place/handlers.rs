@@ -52,10 +52,23 @@ impl<P: Platform> Handlers<P> {
         trim_slots(&mut self.by_slot);
     }
 
-    /// Calls the handler of the connection in `slot`, if it has one still, for the bits that the event has put into
-    /// `out`. Data that the handler sends is added to `out`.
+    /// [`Handlers::run`], after an event that is mostly not for a handler.
     #[cold]
     #[inline(never)]
+    pub(super) fn run_rarely(
+        &mut self,
+        slot: u32,
+        held: (&mut Connection<P>, &mut Outbox<'_>),
+        shared: &Shared<P>,
+        now: Time,
+        deferred: &mut DeferredEffects<P>,
+    ) {
+        self.run(slot, held, shared, now, deferred);
+    }
+
+    /// Calls the handler of the connection in `slot`, if it has one still, for the bits that the event has put into
+    /// `out`. Data that the handler sends is added to `out`.
+    #[inline(always)]
     pub(super) fn run(
         &mut self,
         slot: u32,

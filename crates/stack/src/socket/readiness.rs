@@ -214,7 +214,7 @@ impl<P: Platform> ReadyState<P> {
     }
 
     /// As [`ReadyState::rise`], where a handler is called instead of waiters.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn rise_handled(&self, bits: Readiness, writers: Writers) {
         self.set_as(bits, writers);
     }

@@ -10,7 +10,7 @@ use crate::access::PcbAccess;
 use crate::error::Error;
 use crate::outbox::Outbox;
 use crate::output;
-use crate::pcb::{Ack, Reassembly, ReceiveWindow, RecvSnapshot};
+use crate::pcb::{Ack, Pcb, Reassembly, ReceiveWindow, RecvSnapshot};
 use crate::scarcity::of_buffer;
 use crate::segment::{holds_later, is_as_sent, is_put_off};
 use crate::state::State;
@@ -189,17 +189,28 @@ impl TcpEvent for ReceivePiece<'_> {
     /// As [`Receive`].
     type Reply = Result<Option<PktBuf>, Error>;
 
-    #[inline]
+    #[inline(always)]
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Self::Reply {
-        let taken = pcb.receive_side(|rw, ra| {
-            if rw.is_usual()
-                && rw.queue.front_mut().is_some_and(|buffer| !is_put_off(buffer))
-                && let Some(piece) = pop_piece(rw, 1)
-            {
-                rw.open_usual_window();
-                return Ok((piece, rw.update_due().then(|| report(rw, ra))));
+        // Nearly always, where one owner holds all parts.
+        if let Some(Pcb { receive_window: rw, .. }) = pcb.all()
+            && let Some(piece) = take_alone(rw)
+        {
+            out.memory -= i64::from(of_buffer(&piece));
+            if rw.update_due() {
+                report_window(pcb, out, now);
             }
-            Err(Receive { max: 1 }.take_held(rw, ra, self.rest.insert(Received::default())))
+            return Ok(Some(piece));
+        }
+        self.take_or_wait(pcb, out, now)
+    }
+}
+
+impl ReceivePiece<'_> {
+    #[inline(never)]
+    fn take_or_wait<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Result<Option<PktBuf>, Error> {
+        let taken = pcb.receive_side(|rw, ra| match take_alone(rw) {
+            Some(piece) => Ok((piece, rw.update_due().then(|| report(rw, ra)))),
+            None => Err(Receive { max: 1 }.take_held(rw, ra, self.rest.insert(Received::default()))),
         });
         match taken {
             Ok((piece, update)) => {
@@ -215,6 +226,25 @@ impl TcpEvent for ReceivePiece<'_> {
             }
         }
     }
+}
+
+/// The only buffer there is, if its checksum was verified and nothing is rare about the receive side.
+#[inline(always)]
+fn take_alone(rw: &mut ReceiveWindow) -> Option<PktBuf> {
+    if !rw.is_usual() || rw.queue.front_mut().is_none_or(|buffer| is_put_off(buffer)) {
+        return None;
+    }
+    let piece = pop_piece(rw, 1)?;
+    rw.open_usual_window();
+    Some(piece)
+}
+
+/// A window update is due to an owner of all parts.
+#[cold]
+#[inline(never)]
+fn report_window<A: PcbAccess>(pcb: &mut A, out: &mut Outbox<'_>, now: Time) {
+    let snapshot = pcb.receive_side(report);
+    tell_window(snapshot, pcb, out, now);
 }
 
 /// As [`Receive`], with an *application ticket*: the place of the data in the stream, read in the hold-set in which the data

@@ -21,11 +21,13 @@ pub fn in_handler<P: Platform>() -> bool {
 /// The calling thread runs a handler until this is dropped, also by a panic. Not `Send`: it belongs to the thread.
 pub(super) struct Within<P: Platform>(bool, PhantomData<(*const (), P)>);
 
+#[inline(always)]
 pub(super) fn enter<P: Platform>() -> Within<P> {
     Within(P::set_in_callback(true), PhantomData)
 }
 
 impl<P: Platform> Drop for Within<P> {
+    #[inline(always)]
     fn drop(&mut self) {
         P::set_in_callback(self.0);
     }
