@@ -15,7 +15,7 @@
 //! # Claims
 //! A thread that does all work of a stack [claims](TransmitQueue::claim) the queue and uses it without a lock from then
 //! on. Other threads leave their frames as mail for the claimant, which gives them to the device when it serves the
-//! queue ([`TransmitQueue::drain`]).
+//! queue ([`TransmitQueue::drain`]). A claim may be [bounded](TransmitQueue::claim_until): it ends once others have left much.
 //!
 //! # What may never happen
 //! A frame stays in the mail after the claim has ended, or is overtaken there by a later frame of its sender. A receiver
@@ -63,6 +63,8 @@ pub struct TransmitQueue<P: Platform, W> {
     turn: usize,
     /// The mail is not empty.
     has_mail: P::AtomicBool,
+    /// Others have left as much as the claim allows.
+    is_crowded: P::AtomicBool,
     state: ClaimLock<QueueState<W>, P>,
     /// Messages for the thread that has claimed the queue.
     mail: Lock<Mail<W>, P>,
@@ -74,6 +76,8 @@ struct QueueState<W> {
     /// Frames that found no room, ahead of all later ones.
     waiting: VecDeque<PktBuf>,
     blocked: Blocked<W>,
+    /// Frames and senders that others may leave before the claim ends.
+    most_mail: usize,
 }
 
 /// Senders without credit, each once, longest waiting first.
@@ -197,7 +201,7 @@ impl<P: Platform, W> TransmitQueue<P, W> {
     /// A device's queue, which is empty. `number` names it in a [`Dirty`], unique among the queues recorded there.
     pub fn new(queue: Box<dyn TxQueue>, lock: LockKind, number: usize) -> Self {
         let (credit, notifier) = (queue.credit(), queue.notifier());
-        let state = QueueState { queue, waiting: VecDeque::new(), blocked: Blocked::default() };
+        let state = QueueState { queue, waiting: VecDeque::new(), blocked: Blocked::default(), most_mail: usize::MAX };
         // Nothing has been sent yet: the room now is the queue's whole capacity.
         let reserve = RESERVE.min(credit / 4);
         TransmitQueue {
@@ -208,6 +212,7 @@ impl<P: Platform, W> TransmitQueue<P, W> {
             notifier,
             turn: MIN_ROOM.min((credit - reserve) / 4).max(1),
             has_mail: P::AtomicBool::new(false),
+            is_crowded: P::AtomicBool::new(false),
             state: ClaimLock::new(lock, LockClass::DeviceTx, state),
             mail: Lock::new(LockKind::Blocking, LockClass::TransmitMail, Mail::default()),
         }
@@ -276,7 +281,20 @@ impl<P: Platform, W> TransmitQueue<P, W> {
     /// Claims the queue for the calling thread, which uses it without a lock from now on; see the head of the file.
     /// False: another thread has the claim.
     pub fn claim(&self) -> bool {
-        self.state.claim()
+        self.claim_until(usize::MAX)
+    }
+
+    /// [`TransmitQueue::claim`], for a thread that is not the only one that may send: the claim ends when the claimant serves the
+    /// queue ([`TransmitQueue::drain`]) after others have left so many frames and senders for it.
+    pub fn claim_until(&self, most_mail: usize) -> bool {
+        if !self.state.claim() {
+            return false;
+        }
+        self.is_crowded.store(false, Ordering::Relaxed);
+        if let Ok(mut state) = self.state.enter() {
+            state.most_mail = most_mail;
+        }
+        true
     }
 
     /// Ends the calling thread's claim, if it has one. The mail goes to the device.
@@ -339,6 +357,10 @@ impl<P: Platform, W> TransmitQueue<P, W> {
         let Mail { frames, blocked } = std::mem::take(&mut *mail);
         self.has_mail.store(false, Ordering::Relaxed);
         drop(mail);
+        if state.most_mail != usize::MAX {
+            state.most_mail = state.most_mail.saturating_sub(frames.len() + blocked.len());
+            self.is_crowded.store(state.most_mail == 0, Ordering::Relaxed);
+        }
         state.waiting.extend(frames);
         state.drain();
         blocked.into_iter().for_each(|(number, sender)| state.blocked.push(number, sender));
@@ -416,6 +438,9 @@ impl<P: Platform, W> TransmitQueue<P, W> {
     /// the queue must then be flushed.
     pub fn drain(&self) -> bool {
         let left = self.has_mail() && self.take_mail(|_| ());
+        if self.is_crowded.load(Ordering::Relaxed) {
+            self.release_claim();
+        }
         // There is no credit while frames wait, so the hint can be read without the lock.
         if self.credit.load(Ordering::Relaxed) != 0 {
             return left;

@@ -279,6 +279,35 @@ fn what_was_left_for_a_thread_that_gives_the_queue_up_is_sent() {
     assert!(elsewhere(|| queue.claim()), "and may claim the queue");
 }
 
+/// Others leave two frames and a sender: the claim ends when the claimant serves the queue the next time, also where its own frame
+/// has taken out the last of them. A later claim counts from the beginning.
+#[test]
+fn a_bounded_claim_ends_once_others_have_left_so_much() {
+    let mut bench = bench(1, 0);
+    let (queue, far) = (&bench.queues[0], &mut bench.far[0].rx);
+    let send = |n| move || queue.transmit_one(frame(n), &Counters::new(), &mut Dirty::new());
+    for own_frame in [false, true] {
+        assert!(queue.claim_until(3));
+        elsewhere(send(1));
+        elsewhere(|| queue.wait_for_room(7, 7));
+        queue.drain();
+        assert!(queue.is_claimed_here(), "two are not three");
+        elsewhere(send(2));
+        if own_frame {
+            send(3)();
+            assert!(queue.is_claimed_here(), "it is sending");
+        }
+        queue.drain();
+        assert!(!queue.is_claimed_here());
+        assert_eq!(received(&mut **far), if own_frame { vec![1, 2, 3] } else { vec![1, 2] });
+        assert_eq!(queue.pop_ready_sender(0), Some(7));
+    }
+    assert!(queue.claim());
+    (1..=4).for_each(|n| elsewhere(send(n)));
+    queue.drain();
+    assert!(queue.is_claimed_here(), "this one is not bounded");
+}
+
 /// Mail has the same bound as frames that wait for room.
 #[test]
 fn mail_beyond_the_limit_is_dropped_and_counted() {
