@@ -21,6 +21,7 @@ use std::iter;
 use std::sync::{Arc, Weak};
 
 use observe::{Counters, DropReason, Time};
+use smallvec::SmallVec;
 use sync::{CachePadded, PlantedMistake, Platform, ThreadClass};
 
 use super::adaptive::decisions::GroupDecision;
@@ -38,7 +39,7 @@ use crate::flow::{self, Key, Target, UdpName};
 use crate::handoff::{CellMessage, Interrupt, ReplySender, ReplySlot, TableJob};
 use crate::links::Links;
 use crate::place::cell::CACHED;
-use crate::place::connection::Connections;
+use crate::place::connection::{Connections, PrefetchPass};
 use crate::place::{Cell, Contents};
 use crate::shared::{Shared, boxed};
 use crate::socket::handler::in_handler;
@@ -80,8 +81,9 @@ pub trait Exclusion<P: Platform>: Send + Sync + 'static {
     /// See [`RunningArchitecture::takes_runs`].
     const RUNS: bool = false;
 
-    /// See [`RunningArchitecture::expect`]: a thread that posts uses the cell without a lock.
-    const EXPECTS: bool = false;
+    /// See [`RunningArchitecture::expect`]: the most cells that a thread owns which posts, and which it uses without a lock; 0 if it
+    /// does not.
+    const EXPECTS: u32 = 0;
 
     /// Its threads serve channels ([`crate::socket::channel`]).
     const CHANNELS: bool = false;
@@ -120,6 +122,12 @@ pub trait Exclusion<P: Platform>: Send + Sync + 'static {
     #[inline(always)]
     fn enter_unawaited<R>(&self, hub: &Hub<P>, _packets: usize, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
         self.enter(hub, f)
+    }
+
+    /// The same, for a look that changes nothing and is not counted.
+    #[inline(always)]
+    fn glance_at_mine<R>(&self, _f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
+        None
     }
 
     /// A user's thread is about to enter, and would have to sleep if it cannot: waits a few turns for a cell that is taken.
@@ -484,6 +492,17 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
         }
     }
 
+    /// [`RunningArchitecture::expect`] for a thread that may own several cells.
+    #[inline(never)]
+    fn expect_in_several(&self, flow_hashes: &mut dyn Iterator<Item = u32>) -> usize {
+        let flow_hashes: SmallVec<[u32; path::VECTOR_LEN]> = flow_hashes.collect();
+        let ask = |pass, hash: u32| {
+            let ask = |cell: &mut Cell<P>| cell.expect_one(pass, hash, CACHED / E::EXPECTS);
+            self.inner.cells[self.index(|| hash)].glance_at_mine(ask).unwrap_or_default()
+        };
+        PrefetchPass::ALL.iter().map(|pass| flow_hashes.iter().map(|hash| ask(*pass, *hash)).sum::<usize>()).sum()
+    }
+
     /// Queues an arrival for the thread that uses the cell. Not inlined, or the message would be built in the caller's
     /// frame.
     #[inline(never)]
@@ -611,10 +630,13 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
     }
 
     fn expect(&self, flow_hashes: &mut dyn Iterator<Item = u32>) -> usize {
-        if E::EXPECTS
-            && self.inner.slab.may_have_had(CACHED)
-            && let Some(first) = flow_hashes.next()
-        {
+        if E::EXPECTS == 0 || !self.inner.slab.may_have_had(CACHED) {
+            return 0;
+        }
+        if E::EXPECTS > 1 {
+            return self.expect_in_several(flow_hashes);
+        }
+        if let Some(first) = flow_hashes.next() {
             let cell = &self.inner.cells[self.index(|| first)];
             if cell.is_mine() {
                 let all = &mut iter::once(first).chain(flow_hashes);

@@ -73,6 +73,8 @@ pub trait Domain<P: Platform>: Send + Sync + 'static {
     const WHOLE: bool;
     /// A cell without an owner is used by all threads, and any receive thread runs its timers and its messages.
     const SHARED: bool = false;
+    /// The cells of the flows that a receive thread receives.
+    const CELLS_OF_A_THREAD: u32 = 1;
     /// The most messages that a thread runs before it leaves the rest to the receive threads.
     const BUDGET: usize = usize::MAX;
     /// The most turns that a user's thread waits for a thread that uses the cell for one event, before it queues its call and sleeps.
@@ -386,7 +388,7 @@ impl<P: Platform, D: Domain<P>> Drop for Visit<'_, P, D> {
 impl<P: Platform, D: Domain<P>> Exclusion<P> for PolledCell<P, D> {
     const SINGLE: bool = D::WHOLE;
     const POLLED: bool = true;
-    const EXPECTS: bool = !D::SHARED;
+    const EXPECTS: u32 = D::CELLS_OF_A_THREAD;
     const RUNS: bool = true;
     const NESTS: bool = !D::WHOLE;
 
@@ -404,6 +406,11 @@ impl<P: Platform, D: Domain<P>> Exclusion<P> for PolledCell<P, D> {
     #[inline(always)]
     fn enter_unawaited<R>(&self, hub: &Hub<P>, packets: usize, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
         self.enter_for(hub, UseCause::Arrival { packets }, f)
+    }
+
+    #[inline(always)]
+    fn glance_at_mine<R>(&self, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
+        self.with_mine(f)
     }
 
     #[inline(always)]

@@ -17,7 +17,7 @@ use udp::UdpEvent as _;
 use wire::FourTuple;
 
 use super::channels::Channels;
-use super::connection::{Connection, Connections, OwnedTable};
+use super::connection::{Connection, Connections, OwnedTable, PrefetchPass};
 use super::contents::{Contents, MovingConnection, Share};
 use super::handlers::{self, Handlers};
 use super::waiting::WAITS;
@@ -69,7 +69,15 @@ impl<P: Platform> Cell<P> {
             return 0;
         }
         let flow_hashes: SmallVec<[u32; path::VECTOR_LEN]> = flow_hashes.collect();
-        self.directory.connections.prefetch(&flow_hashes)
+        let passes = PrefetchPass::ALL.into_iter();
+        passes.map(|pass| self.directory.connections.prefetch(pass, flow_hashes.iter().copied())).sum()
+    }
+
+    /// One pass of [`Cell::expect`] for one flow, if the cell has more connections than `few`.
+    #[inline(always)]
+    pub(crate) fn expect_one(&mut self, pass: PrefetchPass, flow_hash: u32, few: u32) -> usize {
+        let connections = &self.directory.connections;
+        if connections.len() <= few as usize { 0 } else { connections.prefetch(pass, std::iter::once(flow_hash)) }
     }
 
     /// An empty cell over the stack's slab. `writers`: `Writers::One` if only the thread that uses the cell changes its

@@ -47,6 +47,22 @@ impl<P: Platform> Connection<P> {
     }
 }
 
+/// The passes in which the processor is asked for connections, so that it waits for none of the lines that lead to the next.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum PrefetchPass {
+    /// Where the index has the slots of flows.
+    Index,
+    /// The entries in these slots.
+    Entries,
+    /// What the connections refer to.
+    Contents,
+}
+
+impl PrefetchPass {
+    /// In their order.
+    pub(crate) const ALL: [PrefetchPass; 3] = [PrefetchPass::Index, PrefetchPass::Entries, PrefetchPass::Contents];
+}
+
 /// The connections of a stack, under any owner.
 pub type Connections<P> = Slab<Connection<P>, P>;
 
@@ -120,19 +136,26 @@ impl<P: Platform> OwnedTable<P> {
         index.search(tuple, flow_hash, |slot| owner.locate(slot).is_some_and(|found| found.flow.tuple == *tuple))
     }
 
-    /// Segments of these flows are about to arrive: asks the processor for what they will touch. In three passes, so that
-    /// it waits for none of the lines that lead to the next. Returns the number of connections that these may be.
-    pub(super) fn prefetch(&self, flow_hashes: &[u32]) -> usize {
+    /// Segments of these flows are about to arrive: asks the processor for what they will touch in this pass. Returns the number of
+    /// connections that these may be, in the last one.
+    #[inline(always)]
+    pub(super) fn prefetch(&self, pass: PrefetchPass, flow_hashes: impl Iterator<Item = u32>) -> usize {
         let OwnedTable { owner, index, .. } = self;
-        flow_hashes.iter().for_each(|hash| index.prefetch(*hash));
-        let slots = || flow_hashes.iter().flat_map(|hash| index.candidates(*hash));
-        slots().for_each(|slot| owner.prefetch(slot, Connections::<P>::ENTRY / 64));
-        let connections = slots().filter_map(|slot| owner.get(slot));
+        let slots = |hash| index.candidates(hash);
         let ask = |connection: &Connection<P>| {
             connection.socket.ready.prefetch();
             connection.pcb.prefetch_unacknowledged();
         };
-        connections.map(ask).count()
+        match pass {
+            PrefetchPass::Index => flow_hashes.for_each(|hash| index.prefetch(hash)),
+            PrefetchPass::Entries => {
+                flow_hashes.flat_map(slots).for_each(|slot| owner.prefetch(slot, Connections::<P>::ENTRY / 64));
+            }
+            PrefetchPass::Contents => {
+                return flow_hashes.flat_map(slots).filter_map(|slot| owner.get(slot)).map(ask).count();
+            }
+        }
+        0
     }
 
     /// The connection in `slot`.

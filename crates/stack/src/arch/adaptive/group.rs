@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use sync::{Atomic, Lock, Ordering, Platform};
 
+use super::GROUPS_PER_THREAD;
 use super::decisions::{GroupDecision, GroupPlace};
 use super::load::ReceiveThreads;
 use super::policy::{Book, GroupCounts, Lengths, WindowEnd};
@@ -77,6 +78,7 @@ impl<P: Platform> ReceiveThreads for Alarms<P> {
 impl<P: Platform> Domain<P> for FlowGroup<P> {
     const WHOLE: bool = false;
     const SHARED: bool = true;
+    const CELLS_OF_A_THREAD: u32 = GROUPS_PER_THREAD as u32;
     const BUDGET: usize = 256;
     const TURNS: u32 = 64;
     type Counts = GroupCounts;
