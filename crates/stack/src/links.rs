@@ -159,6 +159,25 @@ impl<P: Platform> Links<P> {
         self.served_queues(driver).for_each(TransmitQueue::release_claim);
     }
 
+    /// The calling thread claims the transmit queues that a receive thread serves, until other threads have left so many frames for
+    /// it in one of them ([`TransmitQueue::claim_until`]).
+    pub(crate) fn claim_served_until(&self, driver: usize, most_mail: usize) {
+        self.served_queues(driver).for_each(|queue| _ = queue.claim_until(most_mail));
+    }
+
+    /// Whether the calling thread has claimed all transmit queues that a receive thread serves.
+    pub(crate) fn has_claimed_served(&self, driver: usize) -> bool {
+        self.served_queues(driver).all(TransmitQueue::is_claimed_here)
+    }
+
+    /// Whether all devices have a queue for each receive thread, which serves it: a flow leaves by a queue of the thread by whose
+    /// queue it arrives.
+    pub(crate) fn flows_leave_where_they_arrive(&self) -> bool {
+        let threads = self.alarms.threads();
+        let queues_are_threads = || self.ports.iter().all(|port| port.queues().len() == threads);
+        self.drivers == DriverLayout::PerIndex && queues_are_threads()
+    }
+
     fn served_queues(&self, driver: usize) -> impl Iterator<Item = &TransmitQueue<P, Target>> {
         let ports = self.ports.iter().enumerate();
         ports.flat_map(move |(port, of)| &of.queues()[self.served(driver, port)])

@@ -21,8 +21,8 @@ use stack::{
     Addressing, Architecture, Clock, DecisionMeasure, DecisionOutcome, DecisionReason, Driver, GroupDecision,
     GroupPlace, InterfaceConfig, Stack, StackConfig, VirtualClock,
 };
-use sync::Real;
 use sync::walk::{self, WalkStep};
+use sync::{LockClass, Real};
 use testbed::frames::{self, Ends, ISS, Segment, tcp_of};
 use testbed::node::{START, received, send};
 use wire::tcp::TcpFlags;
@@ -625,6 +625,68 @@ fn a_receive_thread_runs_what_is_left_in_a_shared_group() {
         machine.poll(1);
         assert_eq!(bytes.load(Ordering::Relaxed), FRAMES);
         assert_eq!(machine.stack.decisions(), []);
+    });
+}
+
+/// How often core 1 takes the lock of its transmit queue to answer a segment.
+fn locks_to_answer(machine: &mut Machine, peer: &Peer) -> usize {
+    machine.prod(peer);
+    let steps = machine.cores[1].order(|driver| walk::record(|| _ = driver.poll()).1);
+    assert_eq!(machine.answered().len(), 1);
+    steps.iter().filter(|step| matches!(step, WalkStep::Take(LockClass::DeviceTx))).count()
+}
+
+/// More entries than sixteen windows at home.
+const ALONE: usize = 17 * 1024;
+
+/// The transmit queue of core 1 is claimed where it has been alone there for some windows. It sends without a lock then, until another
+/// thread, in a group that was not in use, has sent some frames.
+#[test]
+fn a_core_that_is_alone_sends_without_a_lock() {
+    const MAIL: usize = 32;
+    within(|| {
+        let mut machine = Machine::new();
+        let peer = machine.connect(1, 0);
+        assert_eq!(locks_to_answer(&mut machine, &peer), 1);
+        machine.receive(1, &peer, ENOUGH);
+        assert_eq!((machine.last(&peer).to, locks_to_answer(&mut machine, &peer)), (GroupPlace::Home(1), 1));
+        machine.receive(1, &peer, ALONE);
+        assert_eq!(locks_to_answer(&mut machine, &peer), 0);
+        let mut other = machine.connect(1, 5);
+        for frame in 1..=MAIL {
+            assert_eq!(locks_to_answer(&mut machine, &peer), 0, "{frame} of {MAIL}");
+            sends_a_byte(&machine, &other);
+            assert_eq!(machine.answered(), [], "it is left for core 1");
+            machine.poll(1);
+            assert_eq!(machine.answered().len(), 1);
+            other.next = other.next.wrapping_add(1);
+            machine.say(&other, (0, b""));
+            machine.poll(1);
+        }
+        assert_eq!(locks_to_answer(&mut machine, &peer), 1);
+        sends_a_byte(&machine, &other);
+        assert_eq!(machine.answered().len(), 1, "any thread sends");
+    });
+}
+
+/// The test thread, which polls nothing, sends a byte.
+fn sends_a_byte(machine: &Machine, peer: &Peer) {
+    drop(machine.stack.call(&peer.socket.target(), send(b"x")));
+}
+
+/// A call has waited for core 1, and the group is shared from then on. It was the only one there.
+#[test]
+fn a_claim_ends_when_a_group_leaves_its_home() {
+    within(|| {
+        let mut machine = Machine::new();
+        let peer = machine.connect(1, 0);
+        machine.receive(1, &peer, ENOUGH + ALONE);
+        assert_eq!(locks_to_answer(&mut machine, &peer), 0);
+        machine.call(1, &peer, 1);
+        machine.poll(1);
+        assert_eq!(locks_to_answer(&mut machine, &peer), 1);
+        sends_a_byte(&machine, &peer);
+        assert_eq!(machine.answered().len(), 1);
     });
 }
 

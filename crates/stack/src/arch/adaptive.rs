@@ -15,7 +15,8 @@
 //! Each group counts entries, hand-offs and queue lengths in windows of entries, and the thread that ends one judges ([`policy`]): a group
 //! goes home to the receive thread that makes its calls; becomes shared where other threads have many; and is moved from
 //! a receive thread that never sleeps to one that does ([`load`]). Each change is on trial for a window and is undone if it made things worse. All
-//! of them are in a log, with the counts that led to them ([`decisions`]).
+//! of them are in a log, with the counts that led to them ([`decisions`]). A receive thread where all groups that arrive there are at home claims its transmit
+//! queues ([`queues`]).
 //!
 //! # What may never happen
 //! Two owners; a message in a group that no thread owns or will look at; an event that overtakes an earlier one of the same
@@ -27,6 +28,7 @@ pub mod decisions;
 mod group;
 pub mod load;
 pub mod policy;
+pub mod queues;
 
 use std::sync::Arc;
 
@@ -46,6 +48,7 @@ use decisions::DecisionLog;
 use group::FlowGroup;
 use load::Loads;
 use policy::{Book, Lengths};
+use queues::QueueUse;
 
 /// A group goes home only if one thread uses all its connections, and one without work costs nothing; but more of them were not
 /// faster on the model (`docs/architectures/adaptive.md`). A power of two, so that all flows of a group arrive by one queue.
@@ -59,14 +62,14 @@ pub const DECLARATION: Declaration<Lengths> = Declaration {
         name: "adaptive",
         also: None,
         about: "flow groups, shared or at home at a receive thread, whichever costs less",
-        parameter: Lengths { first: 64, longest: 1024, period: 32_768 },
+        parameter: Lengths { first: 64, longest: 1024, period: 32_768, alone: 16, mail: 32 },
     }],
     // For tests and models: its groups change hands all the time.
     unlisted: &[Variant {
         name: "adaptive:eager",
         also: None,
         about: "the same, decided after a few events",
-        parameter: Lengths { first: 2, longest: 4, period: 16 },
+        parameter: Lengths { first: 2, longest: 4, period: 16, alone: 1, mail: 1 },
     }],
     default: 0,
     numbers: None,
@@ -102,7 +105,8 @@ pub fn new<P: Platform>(
     let (slab, threads) = (contents.slab.clone(), shared.links().alarms().threads());
     let groups = GROUPS_PER_THREAD * threads.max(1);
     let loads = Loads::new((threads, groups), lengths.period, shared.clock().now());
-    let book = Book { loads, log: DecisionLog::default() };
+    let queues = vec![QueueUse::default(); threads.max(1)].into();
+    let book = Book { loads, log: DecisionLog::default(), queues };
     let due = Arc::new(DueCells::new(threads, groups));
     let book = Arc::new(Lock::new(LockKind::Blocking, LockClass::Decisions, book));
     Arc::new(Cells::of_boxes(shared, groups, false, contents, |index| {

@@ -47,6 +47,21 @@ impl<P: Platform> FlowGroup<P> {
         self.shared.links().alarms()
     }
 
+    /// The number of the receive thread by whose queue the flows of the group arrive, if all devices have a queue for each.
+    fn arrives_at(&self) -> usize {
+        self.index % self.alarms().threads().max(1)
+    }
+
+    /// A window ends in which the group was at `place`, and stays there or not. Whether the calling thread, where all groups are at home
+    /// whose flows arrive there, is to claim the transmit queues of these.
+    fn ends_alone(&self, place: GroupPlace, stays: bool, book: &mut Book) -> bool {
+        let (links, thread) = (self.shared.links(), self.arrives_at());
+        let is_here = |thread| self.alarms().is_run_here(thread);
+        let at_home = stays && is_here(thread) && matches!(place, GroupPlace::Home(home) if is_here(home));
+        let claims = book.queues[thread].window(at_home, self.lengths.alone, || links.has_claimed_served(thread));
+        claims && links.flows_leave_where_they_arrive()
+    }
+
     #[cold]
     fn end_window(&self, counts: &mut GroupCounts) {
         let place = match self.home.load(Ordering::Relaxed) {
@@ -55,7 +70,13 @@ impl<P: Platform> FlowGroup<P> {
         };
         let (now, caller, known) = (self.shared.clock().now(), P::thread_index(), self.alarms());
         let end = WindowEnd { group: self.index, place, now, caller, here: known.here(), known };
-        let next = counts.end(&self.lengths, &end, &mut self.book.lock());
+        let mut book = self.book.lock();
+        let next = counts.end(&self.lengths, &end, &mut book);
+        let claims = self.ends_alone(place, next.is_none(), &mut book);
+        drop(book);
+        if claims {
+            self.shared.links().claim_served_until(self.arrives_at(), self.lengths.mail);
+        }
         if let Some(place) = next {
             let home = if let GroupPlace::Home(home) = place { home } else { SHARED };
             let before = self.home.swap(home, Ordering::Relaxed);
@@ -88,9 +109,16 @@ impl<P: Platform> Domain<P> for FlowGroup<P> {
         home != SHARED && self.alarms().is_run_here(home)
     }
 
+    /// The queues by which its flows leave are claimed later, where a window ends.
     fn claim(&self) {}
 
-    fn release_claims(&self) {}
+    fn release_claims(&self) {
+        let (links, thread) = (self.shared.links(), self.arrives_at());
+        if links.has_claimed_served(thread) || self.alarms().is_run_here(thread) {
+            self.book.lock().queues[thread].leaves();
+        }
+        links.release_served(thread);
+    }
 
     fn wake(&self) {
         let home = self.home.load(Ordering::Relaxed);

@@ -20,6 +20,7 @@ use super::decisions::{
     WindowCounts,
 };
 use super::load::{self, Loads, ReceiveThreads};
+use super::queues::QueueUse;
 use crate::arch::polled::{CellUse, UseCause};
 
 /// The lengths of windows and periods, in entries.
@@ -31,6 +32,10 @@ pub struct Lengths {
     pub longest: u32,
     /// Packets and calls of a receive thread after which it looks at the load of the others.
     pub period: u64,
+    /// Windows in a row of groups at home, after which their thread claims its transmit queues.
+    pub alone: u32,
+    /// Frames that other threads leave there before the claim ends.
+    pub mail: usize,
 }
 
 /// Stands for the threads whose entries are handed over. It differs from the value that stands for a thread without an index.
@@ -101,6 +106,8 @@ pub struct Book {
     pub loads: Loads,
     /// The decisions so far.
     pub log: DecisionLog,
+    /// The transmit queues, by receive thread.
+    pub queues: Box<[QueueUse]>,
 }
 
 impl GroupCounts {
@@ -279,7 +286,7 @@ mod tests {
         }
     }
 
-    const LENGTHS: Lengths = Lengths { first: 4, longest: 8, period: 1000 };
+    const LENGTHS: Lengths = Lengths { first: 4, longest: 8, period: 1000, alone: 4, mail: 4 };
     /// Of receive thread 0.
     const RECEIVER: usize = 7;
     /// Of no receive thread.
@@ -299,7 +306,7 @@ mod tests {
     impl Group {
         fn new() -> Group {
             let loads = Loads::new((2, 2), LENGTHS.period, Time::from_nanos(0));
-            let book = Book { loads, log: DecisionLog::default() };
+            let book = Book { loads, log: DecisionLog::default(), queues: Box::default() };
             let (counts, place, known) = (GroupCounts::default(), GroupPlace::Shared, Asleep(None));
             Group { counts, place, book, windows: 0, known }
         }
