@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use pktbuf::PktBuf;
 use sync::ring::spsc::{self, Consumer, Producer};
-use sync::{Atomic, CachePadded, Parker, Platform, model_is_over};
+use sync::{Atomic, CachePadded, Object, Parker, Platform, model_is_over};
 
 use crate::{BitSet, Notify, WaitOutcome, Wake};
 
@@ -136,9 +136,18 @@ pub struct LinkTx<P: Platform> {
 }
 
 impl<P: Platform> LinkTx<P> {
+    /// Reports to a platform that charges for memory that a thread changes what is kept beside the rings.
+    #[inline(always)]
+    fn charge(&self) {
+        if P::CHARGED {
+            P::touch(Object::Ring, std::ptr::from_ref(self).cast(), size_of::<Self>(), true);
+        }
+    }
+
     /// Appends a frame to the ring to `queue`.
     #[inline(always)]
     pub fn push(&mut self, queue: usize, frame: PktBuf) -> Result<(), PktBuf> {
+        self.charge();
         match self.rings[queue].push(frame) {
             Ok(()) => {
                 self.dirty.insert(queue);
@@ -153,6 +162,7 @@ impl<P: Platform> LinkTx<P> {
     /// otherwise it looks for frames before it does, and is not to be notified.
     #[inline(always)]
     pub fn push_and_look(&mut self, queue: usize, frame: PktBuf, dirty: &mut BitSet) -> Result<(), PktBuf> {
+        self.charge();
         self.rings[queue].push(frame).map_err(|full| full.0)?;
         self.room.set(self.room.get().saturating_sub(1));
         P::light_fence();
@@ -175,6 +185,7 @@ impl<P: Platform> LinkTx<P> {
     /// appended. `next` is not asked for a frame that would have no room. The receiver sees them all at once.
     #[inline(always)]
     pub fn push_each(&mut self, queue: usize, most: usize, next: impl FnMut() -> Option<PktBuf>) {
+        self.charge();
         let pushed = self.rings[queue].push_each(most, next);
         if pushed > 0 {
             self.dirty.insert(queue);

@@ -161,6 +161,9 @@ const FREQUENT: [Counter; 15] = [
     Counter::TimersFired,
 ];
 
+/// Bytes at the beginning of a block, two cache lines, in which nearly every segment counts.
+pub const FREQUENT_BYTES: usize = size_of::<AtomicU64>() * (1 + FREQUENT.len());
+
 /// The place of each counter in a block, by its index.
 const PLACES: [u8; Counter::COUNT] = {
     let mut places = [u8::MAX; Counter::COUNT];

@@ -27,7 +27,7 @@ mod drop_reason;
 mod per_thread;
 mod time;
 
-pub use counter::{Counter, CounterSnapshot, Counters, add_in_two_steps};
+pub use counter::{Counter, CounterSnapshot, Counters, FREQUENT_BYTES, add_in_two_steps};
 pub use drop_reason::DropReason;
 pub use per_thread::PerThreadCounters;
 pub use time::Time;

@@ -14,6 +14,7 @@ use tcp::{
 
 use wire::rss::Toeplitz;
 
+use crate::charge;
 use crate::flow::{Flow, Key, Target, UdpName};
 use crate::socket::handler::HandlerState;
 use crate::socket::{ListenerShared, Readiness, TcpSocket};
@@ -68,6 +69,17 @@ impl<P: Platform> OpenRequest<P> {
 }
 
 impl<P: Platform> Call<P> {
+    /// Reports that it enters the stack, and that its data is read.
+    #[inline(always)]
+    pub(crate) fn charge(&self) {
+        if P::CHARGED {
+            match self {
+                Call::Send(event) => charge::send::<P>(event),
+                _ => charge::receive::<P>(),
+            }
+        }
+    }
+
     /// Takes the call out of a value that is passed by reference.
     pub fn take(&mut self) -> Call<P> {
         std::mem::replace(self, Call::Receive(Receive { max: 0 }))
@@ -123,6 +135,20 @@ pub enum Reply {
     Job(Box<dyn Any + std::marker::Send>),
     /// The connection is no longer there.
     Gone,
+}
+
+impl Reply {
+    /// Reports that it returns, and that the user reads its data.
+    #[inline(always)]
+    pub(crate) fn charge<P: Platform>(&self) {
+        if P::CHARGED {
+            match self {
+                Reply::Received(Ok(data)) => charge::received::<P>(data),
+                Reply::ReceivedInOrder(Ok(data)) => charge::received::<P>(&data.received),
+                _ => {}
+            }
+        }
+    }
 }
 
 /// Why an active open was refused before it started.

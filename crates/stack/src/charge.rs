@@ -2,16 +2,12 @@
 //!
 //! Each function is for one place on a segment's path. On a real machine it is empty, and its arguments, which are
 //! references, cost nothing. No other file of the stack calls [`Platform::work`] or [`Platform::touch`] (`cargo xtask
-//! rules`), so this file shows that all of it is free.
+//! rules`), so this file shows that all of it is free. It names no type of the stack: each of its files may report.
 
-use observe::{Counter, Counters};
+use observe::{Counter, Counters, FREQUENT_BYTES};
 use pktbuf::{Checksum, PktBuf};
 use sync::{Object, Platform, Step};
 use tcp::TcpEvent;
-
-use crate::call::{Call, Reply};
-use crate::handoff::CellMessage;
-use crate::socket::TcpSocket;
 
 /// Bytes of headers and metadata that IP and TCP read of a received frame.
 const HEADERS_READ: usize = 128;
@@ -46,7 +42,7 @@ pub(crate) fn frame<P: Platform>(frame: &PktBuf) {
 
 /// An event runs on a connection; `state` is all that it may change.
 #[inline(always)]
-pub(crate) fn event<P: Platform, C, E: TcpEvent>(state: &C, socket: &TcpSocket<P>, event: &E) {
+pub(crate) fn event<P: Platform, C, S, E: TcpEvent>(state: &C, socket: &S, event: &E) {
     if P::CHARGED {
         P::work(Step::Event, event.segments());
         touch::<P, _>(Object::Connection, state, true);
@@ -55,6 +51,42 @@ pub(crate) fn event<P: Platform, C, E: TcpEvent>(state: &C, socket: &TcpSocket<P
         if !unchecked.is_empty() {
             P::sum(unchecked.as_ptr(), unchecked.len());
         }
+    }
+}
+
+/// An event counts in this block.
+#[inline(always)]
+pub(crate) fn counted<P: Platform>(counters: &Counters) {
+    if P::CHARGED {
+        P::touch(Object::Counters, std::ptr::from_ref(counters).cast(), FREQUENT_BYTES, true);
+    }
+}
+
+/// A part of an index of connections, or a timer wheel, is read (`write`: or changed).
+#[inline(always)]
+pub(crate) fn table<P: Platform, T>(part: Option<&T>, write: bool) {
+    if P::CHARGED
+        && let Some(part) = part
+    {
+        touch::<P, _>(Object::Table, part, write);
+    }
+}
+
+/// A connection is about to be found in a table that threads share.
+#[inline(always)]
+pub(crate) fn look_up<P: Platform>() {
+    if P::CHARGED {
+        P::work(Step::LookUp, 1);
+    }
+}
+
+/// The list of ready sockets, a member of it or an entry in it is changed.
+#[inline(always)]
+pub(crate) fn ready<P: Platform, T>(part: Option<&T>) {
+    if P::CHARGED
+        && let Some(part) = part
+    {
+        touch::<P, _>(Object::Ready, part, true);
     }
 }
 
@@ -115,7 +147,7 @@ impl EventWork {
 
     /// The event is over.
     #[inline(always)]
-    pub fn end<P: Platform>(&mut self, socket: &TcpSocket<P>) {
+    pub fn end<P: Platform, S>(&mut self, socket: &S) {
         if P::CHARGED {
             P::work_in_part(Step::Event, std::mem::take(&mut self.left) * self.segments);
             touch::<P, _>(Object::Socket, socket, true);
@@ -194,18 +226,7 @@ fn parts(data: usize, segment: &PktBuf) -> usize {
     }
 }
 
-/// A user's call enters the stack. Its data was written by the user, and is read here.
-#[inline(always)]
-pub(crate) fn call<P: Platform>(call: &Call<P>) {
-    if P::CHARGED {
-        match call {
-            Call::Send(event) => send::<P>(event),
-            _ => receive::<P>(),
-        }
-    }
-}
-
-/// The same for SEND.
+/// A user's SEND enters the stack. Its data was written by the user, and is read here.
 #[inline(always)]
 pub(crate) fn send<P: Platform>(send: &tcp::Send) {
     if P::CHARGED {
@@ -222,19 +243,7 @@ pub(crate) fn receive<P: Platform>() {
     }
 }
 
-/// The call returns. The user reads its data, to copy it.
-#[inline(always)]
-pub(crate) fn answer<P: Platform>(reply: &Reply) {
-    if P::CHARGED {
-        match reply {
-            Reply::Received(Ok(data)) => received::<P>(data),
-            Reply::ReceivedInOrder(Ok(data)) => received::<P>(&data.received),
-            _ => {}
-        }
-    }
-}
-
-/// The same for RECEIVE.
+/// RECEIVE returns. The user reads its data, to copy it.
 #[inline(always)]
 pub(crate) fn received<P: Platform>(received: &tcp::Received) {
     if P::CHARGED {
@@ -244,7 +253,7 @@ pub(crate) fn received<P: Platform>(received: &tcp::Received) {
 
 /// Messages are put into a queue (`write`) or taken from it.
 #[inline(always)]
-pub(crate) fn messages<'a, P: Platform>(messages: impl IntoIterator<Item = &'a CellMessage<P>>, write: bool) {
+pub(crate) fn messages<'a, P: Platform, M: 'a>(messages: impl IntoIterator<Item = &'a M>, write: bool) {
     if P::CHARGED {
         for message in messages {
             P::work(Step::Message, 1);

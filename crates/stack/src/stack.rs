@@ -230,7 +230,7 @@ impl<P: Platform> Stack<P> {
     /// `reply` is dropped.
     #[inline]
     pub fn call_in_place(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply) {
-        charge::call(call);
+        call.charge();
         let owned = self.core.running.get().owned();
         if !owned.is_some_and(|active| active.call_as_owner(target, call, reply)) {
             self.call_inside(target, call, reply);
@@ -238,7 +238,7 @@ impl<P: Platform> Stack<P> {
         if self.checks_later() {
             self.check_answer(target, reply);
         }
-        charge::answer::<P>(reply);
+        reply.charge::<P>();
     }
 
     /// [`Stack::call_in_place`] by a thread that does not own the connection: behind the gate.

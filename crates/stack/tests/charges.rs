@@ -6,10 +6,10 @@ use every_arch::every_arch;
 use pktbuf::PktBuf;
 use stack::Architecture;
 use stack::call::{Call, Reply};
-use stack::socket::TcpSocket;
+use stack::socket::{PollSet, TcpSocket};
 use std::sync::Arc;
 use std::time::Duration;
-use sync::{Object, Step};
+use sync::{LockClass, Object, Step};
 use testbed::counting::{Charged, Counting, Spent, charged, loads, spent};
 use testbed::frames::{self, Ends, ISS, Segment, tcp_of};
 use testbed::node::{Node, NodeConfig, received, send};
@@ -132,6 +132,37 @@ fn what_a_call_sends_is_counted_by_segments(arch: Architecture) {
         // Read once from the user, and once when it goes to the device.
         assert!(wrote.bytes(Object::Payload) >= 4000, "{wrote:?}");
         assert!(wrote.bytes(Object::Buffer) >= segments * 54, "{wrote:?}");
+    }
+}
+
+/// What is there beside connections, and moves from thread to thread with the work, is reported where it is used: the counters of
+/// each event, the entry of the frame's ring, the index in which its connection is found. Its socket is in no poll set at first.
+#[every_arch]
+fn counters_rings_tables_and_ready_sockets_are_charged(arch: Architecture) {
+    for ends in Ends::BOTH_FAMILIES {
+        let (mut node, socket, ack) = connected(arch, ends);
+        let arrives = |node: &mut Node<Counting>, at: u32| {
+            node.put(&data(at, ack, b"data").frame_over(ends));
+            let ((frames, charged), spent) = spent(|| charged(|| node.driver.poll()));
+            assert_eq!(frames, 1);
+            (charged, spent.locks)
+        };
+        let (charged, locks) = arrives(&mut node, 0);
+        assert_eq!(charged.bytes(Object::Counters), 128 * charged.steps(Step::Event), "two lines: {charged:?}");
+        assert!(charged.bytes(Object::Ring) >= size_of::<PktBuf>(), "{charged:?}");
+        assert_eq!(charged.bytes(Object::Ready), 0, "{charged:?}");
+        assert!(charged.bytes(Object::Table) >= 8, "{charged:?}");
+        // Each use of a table that threads share is a look-up.
+        let of_tables = locks.iter().find(|(class, _)| *class == LockClass::ConnTable).map_or(0, |(_, taken)| *taken);
+        assert_eq!(charged.steps(Step::LookUp) as u64, of_tables, "{charged:?} {locks:?}");
+        let set = PollSet::new(false).expect("a set without a descriptor");
+        socket.ready.register(&socket, &set, 0);
+        assert_eq!(received(node.call(&socket, Call::Receive(tcp::Receive { max: 100 }))).expect("data").0, b"data");
+        set.try_wait(&mut Vec::new(), 8);
+        let (charged, _) = arrives(&mut node, 4);
+        // The list, the member and its entry.
+        assert!(charged.bytes(Object::Ready) > 8, "{charged:?}");
+        set.close();
     }
 }
 

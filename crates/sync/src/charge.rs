@@ -33,11 +33,13 @@ pub enum Step {
     Poll,
     /// An application processes one event.
     Application,
+    /// A connection is found in a table that threads share, for an event or a call, and given back: the code around its locks.
+    LookUp,
 }
 
 impl Step {
     /// Every step, in the order of their declaration.
-    pub const ALL: [Step; 9] = [
+    pub const ALL: [Step; 10] = [
         Self::Batch,
         Self::Frame,
         Self::Event,
@@ -47,6 +49,7 @@ impl Step {
         Self::Timer,
         Self::Poll,
         Self::Application,
+        Self::LookUp,
     ];
 
     /// The name used in reports and in presets of machines.
@@ -61,6 +64,7 @@ impl Step {
             Self::Timer => "timer",
             Self::Poll => "poll",
             Self::Application => "application",
+            Self::LookUp => "lookup",
         }
     }
 }
@@ -90,11 +94,29 @@ pub enum Object {
     Payload,
     /// A message between threads.
     Message,
+    /// Counters of events: a cell's, or those that a thread counts in where connections have locks of their own.
+    Counters,
+    /// The index of connections and the timer wheel of a cell, or of all connections.
+    Table,
+    /// An entry of a ring between two threads, and the position of the end that uses it.
+    Ring,
+    /// The list of ready sockets that one thread watches and others write, with its members.
+    Ready,
 }
 
 impl Object {
     /// Every kind, in the order of their declaration.
-    pub const ALL: [Object; 5] = [Self::Connection, Self::Socket, Self::Buffer, Self::Payload, Self::Message];
+    pub const ALL: [Object; 9] = [
+        Self::Connection,
+        Self::Socket,
+        Self::Buffer,
+        Self::Payload,
+        Self::Message,
+        Self::Counters,
+        Self::Table,
+        Self::Ring,
+        Self::Ready,
+    ];
 
     /// The name used in reports and in presets of machines.
     pub const fn name(self) -> &'static str {
@@ -104,6 +126,10 @@ impl Object {
             Self::Buffer => "buffer",
             Self::Payload => "payload",
             Self::Message => "message",
+            Self::Counters => "counters",
+            Self::Table => "table",
+            Self::Ring => "ring",
+            Self::Ready => "ready",
         }
     }
 }

@@ -76,6 +76,8 @@ pub struct Costs {
 pub struct Footprint {
     /// Lines of each [`Object`] whenever it is used. If Heddle touches more, no lines are added.
     pub objects: [usize; Object::ALL.len()],
+    /// Whether the lines of an [`Object`] are among those of [`Footprint::shared`], which then are all that is charged.
+    pub within_shared: [bool; Object::ALL.len()],
     /// Lines of a socket that the application's side of the kernel uses for each of its events: descriptor, event
     /// filter, file.
     pub application: usize,
@@ -103,8 +105,8 @@ impl Costs {
             megahertz: 2200,
             together: 100,
             cpus_per_socket: 2,
-            // Batch, frame, event, emit, call, message, timer, poll, application.
-            work: [100, 1700, 1500, 2600, 900, 300, 300, 800, 1000],
+            // Batch, frame, event, emit, call, message, timer, poll, application; a look-up is part of an event.
+            work: [100, 1700, 1500, 2600, 900, 300, 300, 800, 1000, 0],
             read_modify_write: 20,
             memory: 247,
             near: 247,

@@ -5,6 +5,9 @@
 //! paper's figures), *fitted* (to reproduce a paper's figure, or rates of the machine itself), *assumed*. Fitted and assumed
 //! values describe the model, not a machine. A missing or an unknown value is an error: no value has a default.
 //!
+//! In `footprint` the word `shared` instead of a number says that the lines of an object are among those that all CPUs write at
+//! a step (`shared`), so that Heddle's are not charged besides.
+//!
 //! The footprint and the habits belong to the paper's kernel, not to its hardware. A run with [`Kernel::Heddle`] uses
 //! the hardware alone.
 
@@ -226,6 +229,16 @@ impl Table<'_> {
         if self.left.contains_key(name) { self.number(name).map(Some) } else { Ok(None) }
     }
 
+    /// `None`: it is the word `shared`.
+    fn number_or_shared(&mut self, name: &str) -> Result<Option<u64>, PresetError> {
+        let is_shared = |value: &Value| value.value.as_str() == Some("shared");
+        if self.left.get(name).is_some_and(is_shared) {
+            self.take(name).map(|_| None)
+        } else {
+            self.number(name).map(Some)
+        }
+    }
+
     fn text(&mut self, name: &str) -> Result<String, PresetError> {
         let value = self.take(name)?;
         let text = value.as_str().map(str::to_owned);
@@ -420,7 +433,9 @@ impl Preset {
 fn footprint(mut table: Table<'_>) -> Result<Footprint, PresetError> {
     let mut footprint = Footprint::default();
     for object in Object::ALL {
-        footprint.objects[object as usize] = table.number(object.name())? as usize;
+        let total = table.number_or_shared(object.name())?;
+        footprint.objects[object as usize] = total.unwrap_or(0) as usize;
+        footprint.within_shared[object as usize] = total.is_none();
     }
     footprint.application = table.number("application")? as usize;
     footprint.completion = table.number("completion")? as usize;

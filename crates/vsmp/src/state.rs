@@ -144,6 +144,21 @@ const CHAIN_LINES: usize = Zone::LINES + Zone::IMAGINED - CHAINS;
 /// Maximum number of lines that all CPUs write at one kind of step.
 const SHARED_LINES: usize = 64;
 
+/// The first line that all CPUs write at a step. Steps that were added later have theirs before the chains, because the
+/// numbers of lines choose their places in caches: those of the others, and the figures of the presets, stay the same.
+const fn first_shared(step: usize) -> usize {
+    if step < FIRST_STEPS {
+        Zone::LINES + step * SHARED_LINES
+    } else {
+        CHAIN_LINES - (Step::ALL.len() - step) * SHARED_LINES
+    }
+}
+
+/// The steps of the first presets.
+const FIRST_STEPS: usize = Step::Application as usize + 1;
+/// Lines that exist only in the simulator end here.
+const IMAGINED_END: usize = CHAIN_LINES - (Step::ALL.len() - FIRST_STEPS) * SHARED_LINES;
+
 /// A device of the machine, with scheduled events. No thread runs while one is processed.
 pub(crate) trait Occurs: Send + Sync {
     /// Processes a scheduled event, which is due now.
@@ -217,7 +232,7 @@ impl State {
             events: BinaryHeap::new(),
             scheduled: 0,
             imagined: HashMap::default(),
-            next_imagined: Zone::LINES + SHARED_LINES * Step::ALL.len(),
+            next_imagined: first_shared(FIRST_STEPS - 1) + SHARED_LINES,
             chains_free: [0; CHAINS],
             devices: Vec::new(),
             outside: Rc::new(PlatformHeap::new(LockKind::SpinPark)),
@@ -306,7 +321,7 @@ impl State {
             self.spend(Part::FootprintMiss, descriptors * self.costs.memory);
             let shared = self.costs.footprint.shared[step];
             for line in (0..n).flat_map(|_| 0..shared) {
-                self.imagine(Zone::LINES + step * SHARED_LINES + line);
+                self.imagine(first_shared(step) + line);
             }
         }
     }
@@ -338,7 +353,7 @@ impl State {
             *next += lines;
             first
         });
-        assert!(self.next_imagined <= CHAIN_LINES, "the footprints of too many objects");
+        assert!(self.next_imagined <= IMAGINED_END, "the footprints of too many objects");
         (first..first + lines).for_each(|line| self.imagine(line));
     }
 
@@ -396,6 +411,9 @@ impl State {
     /// Plain memory of the running thread.
     pub(crate) fn touch(&mut self, object: Object, address: usize, length: usize, write: bool) {
         let Some(first) = line_of(address).filter(|_| self.current.is_some()) else { return };
+        if self.costs.footprint.within_shared[object as usize] {
+            return;
+        }
         let lines = lines_of(first, address, length * self.costs.extent[object as usize] / 100);
         let (count, began) = (lines.len(), self.clock);
         if object == Object::Payload {

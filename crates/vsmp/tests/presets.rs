@@ -82,11 +82,35 @@ fn what_heddle_touches_counts_towards_the_footprint() {
     assert_eq!(lines(6, 8), (8, 0), "a fatter object has its own lines");
 }
 
+/// Lines that a paper's kernel has among those of each step are not charged again where Heddle touches its own.
+#[test]
+fn what_is_shared_at_each_step_is_not_charged_besides() {
+    let text = include_str!("../presets/opteron-275.toml");
+    let run = |text: &str, touched: usize| {
+        let costs = Preset::parse(text).expect("it is a preset").costs(Kernel::OfThePaper);
+        let program = move || {
+            let memory = vec![0_u8; 640].into_boxed_slice();
+            Vsmp::touch(Object::Counters, memory.as_ptr(), 64 * touched, true);
+            Vsmp::touch(Object::Connection, memory.as_ptr(), 64, true);
+        };
+        let account = Machine::new(1, costs).run(program).1.account;
+        (account.object_misses[Object::Counters as usize], account.trace)
+    };
+    let ((lines, trace), none) = (run(text, 9), run(text, 0));
+    assert_eq!((lines, trace), none, "within shared");
+    let of_their_own = text.replace("counters = { value = \"shared\"", "counters = { value = 0");
+    assert_eq!(run(&of_their_own, 9).0, 9);
+    let wrong = text.replace("counters = { value = \"shared\"", "counters = { value = \"lunch\"");
+    let refused = Preset::parse(&wrong).expect_err("no such word").to_string();
+    assert!(refused.contains("`counters` in [footprint] is not a number"), "{refused}");
+}
+
 #[test]
 fn heddle_as_it_is_has_no_footprint_of_the_year() {
     let preset = Preset::named("opteron-275").expect("it is built in");
     let [heddle, paper] = [Kernel::Heddle, Kernel::OfThePaper].map(|kernel| preset.costs(kernel).footprint);
     assert_eq!(heddle.objects, [0; Object::ALL.len()]);
+    assert_eq!(heddle.within_shared, [false; Object::ALL.len()], "its own lines are charged");
     assert!(!heddle.zero_copy && paper.zero_copy);
     assert_eq!(heddle.descriptors, paper.descriptors, "those are the card's");
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use every_arch::every_arch;
 use stack::Architecture;
-use sync::{LockKind, Real};
+use sync::{LockKind, Object, Real};
 use vsmp::order::{Order, Pct, Random, TimeOrdered};
 use vsmp::workload::pair::{Applications, Flows, Load, Pair, Transferred};
 use vsmp::{Arena, Costs, Machine, Outcome, lock_profile};
@@ -90,6 +90,24 @@ fn at_home_a_connection_lives_and_ends_on_the_core_that_receives_it() {
         // Spread, about one of the six segments of a connection is handed over.
         assert!(home < 0.2 && spread > 0.9, "{connections} connections: {home} at home, {spread} spread");
     }
+}
+
+/// The counters of a cell go from CPU to CPU with its lock, and those of a cell that one thread owns stay with it. Entries of rings
+/// go to the other end's CPU, where that is another one.
+#[test]
+fn what_a_cell_has_beside_its_connections_moves_with_its_lock() {
+    let misses = |arch: &str| {
+        let arch = Architecture::named(arch);
+        let pair = Pair { connections: 16, load: Load::Requests(64), ..pair(arch, 2) };
+        let (transferred, outcome) = run(pair, TimeOrdered);
+        let of = |object: Object| outcome.account.object_misses[object as usize] as f64 / transferred.responses as f64;
+        [Object::Counters, Object::Ring, Object::Ready].map(of)
+    };
+    let (giant, owned) = (misses("giant"), misses("shared-nothing"));
+    // Six events of a response, two lines each.
+    assert!(giant[0] > 1.0 && giant[0] < 12.0, "{giant:?}");
+    assert!(giant[1] > 0.5 && giant[2] > 0.1, "{giant:?}");
+    assert!(owned.iter().all(|misses| *misses < 0.2), "{owned:?}");
 }
 
 /// Such schedules are not fair: not every connection gets its turn in the time that there is.

@@ -3,7 +3,8 @@
 //! Time stamps at the steps ([`Timed`]) say how the time of a run divides between them, approximately. The rate of a run
 //! without time stamps says how much it is in all, exactly; and the model says how much of that it charges for something
 //! else (atomics, cache lines, payload). The costs that are nearest to the time stamps and reproduce the rates are the
-//! calibrated ones. The runs are the fit set; every other run is a prediction.
+//! calibrated ones. The runs are the fit set. No cell looks a connection up in a table that threads share, so the cost of that is
+//! what one more run needs besides, in which each event begins so. Every other run is a prediction.
 
 use stack::Architecture;
 use sync::{Real, Step};
@@ -52,14 +53,17 @@ impl Steps {
             .into()
     }
 
+    /// The run on one CPU that the cost of a look-up is fitted to.
+    fn with_look_ups() -> Pair {
+        let arch = Architecture::named(include_str!("look_ups.txt").trim_end());
+        Pair { connections: 64, load: Load::Requests(64), ..Pair::new(arch) }
+    }
+
     /// Measures, with `costs` for everything but the steps, and puts the steps into them. The floor of one CPU, segments a
     /// second, is the speed of the machine. `None`: no window of a run was without an interruption.
     pub fn measure(costs: &mut Costs, floor: f64, effort: &Effort) -> Option<Steps> {
         let set = Steps::fit_set();
-        let on_timed = |pair: &Pair| {
-            let _ = Pair { time: effort.time, ..pair.clone() }.run_on::<Timed<Real>>();
-        };
-        let stamped = Timed::<Real>::during(|| (0..effort.rounds).for_each(|_| set.iter().for_each(on_timed)));
+        let stamped = stamped(&set, effort);
         let real: Option<Vec<f64>> = set.iter().map(|pair| Some(relative(pair, effort)?.alone * floor)).collect();
         let real = real?;
         let mut nanos = stamped.nanos;
@@ -73,8 +77,38 @@ impl Steps {
             nanos = fit(&observations, scaled(&observations, &stamped.nanos));
         }
         put(costs, &nanos);
-        Some(Steps { nanos, stamped, rates })
+        let mut steps = Steps { nanos, stamped, rates };
+        steps.measure_look_ups(costs, floor, effort)?;
+        Some(steps)
     }
+
+    /// The other steps have been measured, and are in `costs`.
+    fn measure_look_ups(&mut self, costs: &mut Costs, floor: f64, effort: &Effort) -> Option<()> {
+        let (pair, at) = (Steps::with_look_ups(), Step::LookUp as usize);
+        let stamped = stamped(std::slice::from_ref(&pair), effort);
+        (self.stamped.nanos[at], self.stamped.counts[at]) = (stamped.nanos[at], stamped.counts[at]);
+        let real = relative(&pair, effort)?.alone * floor;
+        let (run, _) = observe(&pair, real, costs, effort)?;
+        self.nanos[at] = rest(&run, &self.nanos, at);
+        put(costs, &self.nanos);
+        let (_, model) = observe(&pair, real, costs, effort)?;
+        self.rates.push((pair, [real, model]));
+        Some(())
+    }
+}
+
+/// The time stamps of runs, as many as [`Effort::rounds`] says.
+fn stamped(set: &[Pair], effort: &Effort) -> StepTimes {
+    let on_timed = |pair: &Pair| {
+        let _ = Pair { time: effort.time, ..pair.clone() }.run_on::<Timed<Real>>();
+    };
+    Timed::<Real>::during(|| (0..effort.rounds).for_each(|_| set.iter().for_each(on_timed)))
+}
+
+/// The cost of a step that gives a run the right amount of work, if the others cost this. At least 0.
+fn rest(run: &Observation, nanos: &[f64; STEPS], step: usize) -> f64 {
+    let others: f64 = (0..STEPS).filter(|other| *other != step).map(|other| run.steps[other] * nanos[other]).sum();
+    (run.work - others).max(0.0) / run.steps[step].max(f64::MIN_POSITIVE)
 }
 
 /// Sets the costs of the steps.
@@ -152,9 +186,9 @@ mod tests {
 
     #[test]
     fn costs_reproduce_the_rates_and_stay_near_the_time_stamps() {
-        let truth = [50.0, 300.0, 400.0, 350.0, 100.0, 30.0, 20.0, 80.0, 60.0];
-        let bulk = observation([0.1, 1.5, 1.5, 1.5, 0.2, 0.0, 0.0, 0.1, 0.2], truth, 500.0);
-        let requests = observation([1.0, 2.0, 4.0, 2.0, 4.0, 0.0, 0.0, 1.0, 4.0], truth, 300.0);
+        let truth = [50.0, 300.0, 400.0, 350.0, 100.0, 30.0, 20.0, 80.0, 60.0, 40.0];
+        let bulk = observation([0.1, 1.5, 1.5, 1.5, 0.2, 0.0, 0.0, 0.1, 0.2, 0.0], truth, 500.0);
+        let requests = observation([1.0, 2.0, 4.0, 2.0, 4.0, 0.0, 0.0, 1.0, 4.0, 0.0], truth, 300.0);
         let observations = [bulk, requests];
         // The time stamps are off by a quarter, and by another quarter for calls.
         let mut stamped = truth.map(|cost| cost * 1.25);
@@ -167,6 +201,17 @@ mod tests {
         for (step, (cost, truth)) in costs.iter().zip(truth).enumerate() {
             assert!((cost / truth - 1.0).abs() < 0.3, "step {step}: {cost} of {truth}");
         }
+    }
+
+    #[test]
+    fn a_look_up_costs_what_the_other_steps_leave() {
+        let mut truth = [50.0; STEPS];
+        truth[Step::LookUp as usize] = 37.0;
+        let mut run = observation([2.0; STEPS], truth, 300.0);
+        let cost = rest(&run, &truth, Step::LookUp as usize);
+        assert!((cost - 37.0).abs() < 1e-9, "{cost}");
+        run.work -= 2.0 * 50.0;
+        assert_eq!(rest(&run, &truth, Step::LookUp as usize), 0.0, "the others cost too much");
     }
 
     #[test]

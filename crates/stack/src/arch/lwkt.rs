@@ -143,7 +143,7 @@ impl<P: Platform> LwktQueue<P> {
         if async_wildcard {
             let_an_arrival_pass(&mut message, &mut self.messages);
         }
-        charge::messages::<P>(Some(&message), false);
+        charge::messages::<P, _>(Some(&message), false);
         self.caller = self.caller.map(|before| before.saturating_sub(1));
         Some(Next::Message(message))
     }
@@ -177,7 +177,7 @@ impl<P: Platform> LwktCore<P> {
     /// Queues a message of this core.
     fn push(&self, message: CellMessage<P>) {
         self.begin_work();
-        charge::messages::<P>(Some(&message), true);
+        charge::messages::<P, _>(Some(&message), true);
         self.queue(|queue| queue.messages.push_back(message));
     }
 

@@ -114,7 +114,7 @@ impl<P: Platform> Mailbox<P> {
             MailboxQueue::List { list, arrived } => {
                 let mut list = list.lock();
                 list.push_back(message);
-                charge::messages::<P>(list.back(), true);
+                charge::messages::<P, _>(list.back(), true);
                 // Under the lock: a thread that sees a message pending finds it in the list.
                 self.pending.fetch_add(1, Ordering::AcqRel);
                 drop(list);
@@ -124,7 +124,7 @@ impl<P: Platform> Mailbox<P> {
             }
             MailboxQueue::Ring { ring, parker } => {
                 self.pending.fetch_add(1, Ordering::AcqRel);
-                charge::messages::<P>(Some(&message), true);
+                charge::messages::<P, _>(Some(&message), true);
                 let sent = ring.push(message);
                 if announce {
                     parker.unpark();
@@ -173,7 +173,7 @@ impl<P: Platform> Mailbox<P> {
         match &self.queue {
             MailboxQueue::List { list, .. } => {
                 let mut list = list.lock();
-                charge::messages::<P>(list.front(), false);
+                charge::messages::<P, _>(list.front(), false);
                 list.pop_front()
             }
             MailboxQueue::Ring { ring, .. } => ring.pop(),
@@ -192,7 +192,7 @@ impl<P: Platform> Mailbox<P> {
         match &self.queue {
             MailboxQueue::List { list, .. } => {
                 let mut list = list.lock();
-                charge::messages::<P>(list.iter().take(most), false);
+                charge::messages::<P, _>(list.iter().take(most), false);
                 if list.len() <= most {
                     std::mem::swap(&mut *list, batch);
                 } else {
@@ -202,7 +202,7 @@ impl<P: Platform> Mailbox<P> {
             MailboxQueue::Ring { ring, .. } => {
                 while batch.len() < most {
                     let Some(message) = ring.pop() else { break };
-                    charge::messages::<P>(Some(&message), false);
+                    charge::messages::<P, _>(Some(&message), false);
                     batch.push_back(message);
                 }
             }

@@ -142,7 +142,8 @@ fn work<P: Platform, E: TcpEvent>(
     let (shared, counters, ..) = around;
     let mut out = shared.egress().outbox(shared.control(), &connection.flow, &connection.route, counters);
     sync::walk::note(file!(), "runs the event (tcp/src/event) on the PCB: the whole driver");
-    charge::event::<P, _, _>(connection, &connection.socket, &event);
+    charge::event::<P, _, _, _>(connection, &*connection.socket, &event);
+    charge::counted::<P>(counters);
     let late = charge::LateCheck::of::<P, _>(&event, counters);
     let reply = event.run(&mut connection.pcb, &mut out, now);
     late.end::<P>(counters);
@@ -506,7 +507,7 @@ impl<P: Platform> Place for Cell<P> {
         received: &mut tcp::Received,
     ) -> Option<Result<(), tcp::Error>> {
         let connection = self.directory.connections.at(slot)?;
-        charge::event::<P, _, _>(connection, &connection.socket, &event);
+        charge::event::<P, _, _, _>(connection, &*connection.socket, &event);
         // Beside the result: moved out of it, it would cost every call more than all else here.
         let mut rest = None;
         let taken = attempt(|| rest = event.take(&mut connection.pcb.parts(), received).err());
@@ -537,7 +538,8 @@ impl<P: Platform> Place for Cell<P> {
         let Some(context) = way.context(shared.control(), &self.counters) else { return 0 };
         let Some(piece) = event.piece_alone(&connection.pcb, &context) else { return 0 };
         sync::walk::note(file!(), "runs the event (tcp/src/event) on the PCB: the whole driver");
-        charge::event::<P, _, _>(&*connection, &connection.socket, &&mut *event);
+        charge::event::<P, _, _, _>(&*connection, &*connection.socket, &&mut *event);
+        charge::counted::<P>(&self.counters);
         let Some(sent) = event.leave_alone(piece, &mut connection.pcb, &context, now) else { return 0 };
         let tcp::SentAlone { segment, accepted, memory, wake } = sent;
         way.transmit(segment, &connection.flow, &self.counters, effects.emission());
@@ -596,6 +598,7 @@ impl<P: Platform> Place for Cell<P> {
     #[inline(always)]
     fn arm(&mut self, slot: &u32, deadline: Time) -> u64 {
         let Some(connection) = self.directory.connections.at(*slot) else { return u64::MAX };
+        charge::table::<P, _>(Some(&self.wheel), true);
         self.wheel.arm(&mut connection.timer, *slot, deadline)
     }
 

@@ -14,6 +14,7 @@ use wire::FourTuple;
 
 use super::time_wait::TimeWaits;
 use crate::account::Charge;
+use crate::charge;
 use crate::flow::Flow;
 use crate::route_cache::RouteCache;
 use crate::secrets::Secrets;
@@ -79,6 +80,13 @@ pub fn connections<P: Platform>() -> Arc<Connections<P>> {
     Slab::new(LockClass::ConnSlab)
 }
 
+/// Reports that a connection with this flow hash has entered an index, or left it.
+#[inline(always)]
+pub(super) fn charge_change<P: Platform>(index: &Index, flow_hash: u32) {
+    charge::table::<P, _>(Some(index), true);
+    charge::table::<P, _>(index.bucket(flow_hash), true);
+}
+
 /// The connections that one cell owns, by slot, key and tuple.
 pub struct OwnedTable<P: Platform> {
     owner: Owner<Connection<P>, P>,
@@ -127,6 +135,7 @@ impl<P: Platform> OwnedTable<P> {
     #[inline(always)]
     pub(super) fn recall(&mut self, tuple: &FourTuple, flow_hash: u32) -> Option<u32> {
         let OwnedTable { owner, index, .. } = self;
+        charge::table::<P, _>(index.bucket(flow_hash), false);
         index.recall(flow_hash, |slot| owner.locate(slot).is_some_and(|found| found.flow.tuple == *tuple))
     }
 
@@ -183,6 +192,7 @@ impl<P: Platform> OwnedTable<P> {
         let OwnedTable { owner, index, bindings, .. } = self;
         bindings.hold(flow_hash);
         index.insert(slot, flow_hash, hash, |other| owner.get(other).map_or(hash, |other| other.hash));
+        charge_change::<P>(index, flow_hash);
     }
 
     /// Gives back the memory that a peak has left behind. That of free entries goes to the slab, to which this
@@ -212,6 +222,7 @@ impl<P: Platform> OwnedTable<P> {
         let connection = self.owner.get(slot)?;
         self.bindings.release(connection.flow.hash);
         self.index.remove(slot, connection.flow.hash, connection.hash);
+        charge_change::<P>(&self.index, connection.flow.hash);
         self.owner.detach(slot)
     }
 
@@ -232,6 +243,7 @@ impl<P: Platform> OwnedTable<P> {
         let Some(connection) = self.owner.get(slot) else { return };
         self.bindings.release(connection.flow.hash);
         self.index.remove(slot, connection.flow.hash, connection.hash);
+        charge_change::<P>(&self.index, connection.flow.hash);
         self.owner.free(slot);
     }
 }

@@ -246,6 +246,7 @@ impl<P: Platform, R: ConnectionRef<P>> Locked<P, R> {
         find: impl FnOnce(&mut Directory<SharedTable<P, R>, P>) -> Option<R>,
     ) -> Option<(R, TableGuard<'a, P, R>)> {
         sync::walk::note(file!(), "looks for the connection in the global table");
+        charge::look_up::<P>();
         if P::makes(PlantedMistake::LookUpWithoutReference) {
             return self.look_up_in_two_steps(find);
         }
@@ -320,6 +321,7 @@ impl<P: Platform, R: ConnectionRef<P>> Locked<P, R> {
         };
         let mut beside = EventLocks { table: held, place: self, connection };
         let socket = &*connection.socket;
+        charge::counted::<P>(&self.counters);
         let reply = match owner {
             Some(owner) => {
                 sync::walk::note(
@@ -568,6 +570,7 @@ impl<'a, P: Platform, R: ConnectionRef<P>> Place for &'a Locked<P, R> {
     fn arm(&mut self, id: &Self::Id, deadline: Time) -> u64 {
         let Some(slot) = id.socket.slot().filter(|_| id.takes_entry(deadline.as_nanos())) else { return u64::MAX };
         let mut timers = self.timers.lock();
+        charge::table::<P, _>(Some(&timers.wheel), true);
         let due = timers.arm(slot, deadline);
         self.note_deadline(&timers.wheel);
         due
@@ -660,7 +663,7 @@ fn run_whole<P: Platform, R: ConnectionRef<P>, E: TcpEvent>(
     out: &mut Outbox<'_>,
     now: Time,
 ) -> E::Reply {
-    charge::event(whole, socket, &event);
+    charge::event::<P, _, _, _>(whole, socket, &event);
     let late = LateCheck::of::<P, _>(&event, out.counters);
     let mut pcb = CoupledGuard { pcb: &mut whole.pcb, held };
     let reply = event.run(&mut pcb, out, now);
@@ -687,13 +690,13 @@ fn pass<P: Platform, R: ConnectionRef<P>, E: TcpEvent>(
         SharedPcb::Halves(pcb, _) => {
             let mut guard = halves::HalvesGuard { pcb, way, held, work: EventWork::of(&event) };
             let reply = event.run(&mut guard, out, now);
-            guard.work.end(socket);
+            guard.work.end::<P, _>(socket);
             reply
         }
         SharedPcb::Six(pcb, _) => {
             let mut guard = six::SixGuard { pcb, way, held, work: EventWork::of(&event) };
             let reply = event.run(&mut guard, out, now);
-            guard.work.end(socket);
+            guard.work.end::<P, _>(socket);
             reply
         }
     }

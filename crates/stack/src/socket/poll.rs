@@ -16,6 +16,7 @@ use sync::{Atomic, DoorbellLike, Lock, LockClass, LockKind, Ordering, Parker, Pl
 
 use super::handler::in_handler;
 use super::readiness::{Pollable, Readiness};
+use crate::charge;
 
 /// One report of a [`PollSet`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,16 +152,20 @@ impl<P: Platform> ReadyQueue<P> {
             && !member.queued
         {
             member.queued = true;
+            charge::ready::<P, _>(Some(&*member));
             self.ready.push(number);
+            charge::ready::<P, _>(self.ready.numbers.last());
         }
     }
 
     /// The report of the oldest entry; an inner `None`: its member has left.
     #[inline]
     fn next(&mut self) -> Option<Option<PollEvent>> {
+        charge::ready::<P, _>(self.ready.numbers.get(self.ready.taken));
         let number = self.ready.pop()?;
         let member = self.member(number);
         Some(member.and_then(|member| {
+            charge::ready::<P, _>(Some(&*member));
             // Before the bits are read: a later edge queues the member again.
             member.queued = false;
             let ready = member.socket.as_ref()?.ready_state().get();
@@ -228,6 +233,7 @@ impl<P: Platform> PollSet<P> {
     /// Edges of these members, under one lock. Their bits were set before.
     pub(crate) fn mark_all(&self, numbers: &[MemberNumber]) {
         let mut queue = self.queue.lock();
+        charge::ready::<P, _>(Some(&queue.ready));
         let first = queue.ready.len() == 0;
         numbers.iter().for_each(|number| queue.mark(*number));
         let length = queue.ready.len();
@@ -273,6 +279,7 @@ impl<P: Platform> PollSet<P> {
     #[inline]
     fn take_chunk(&self, events: &mut Vec<PollEvent>, max: usize) -> bool {
         let mut queue = self.queue.lock();
+        charge::ready::<P, _>(Some(&queue.ready));
         for _ in 0..CHUNK.min(max - events.len()) {
             match queue.next() {
                 Some(Some(event)) => events.push(event),

@@ -84,12 +84,10 @@ impl Recent {
         places.map(|place| (place ^ tag).is_multiple_of(1 << TAG_BITS).then_some(place >> TAG_BITS))
     }
 
-    /// Asks the processor for the bucket of this hash.
+    /// The bucket of this hash.
     #[inline(always)]
-    fn prefetch(&self, flow_hash: u32) {
-        if let Some(places) = self.places.get(self.index(flow_hash)) {
-            sync::prefetch(places);
-        }
+    fn bucket(&self, flow_hash: u32) -> Option<&[u32; 2]> {
+        self.places.get(self.index(flow_hash))
     }
 
     fn note(&mut self, flow_hash: u32, slot: u32) {
@@ -176,7 +174,15 @@ impl Index {
     /// Asks the processor for the place where the cache has a slot of this flow hash.
     #[inline(always)]
     pub fn prefetch(&self, flow_hash: u32) {
-        self.recent.prefetch(flow_hash);
+        if let Some(bucket) = self.bucket(flow_hash) {
+            sync::prefetch(bucket);
+        }
+    }
+
+    /// That place. `None`: there is none yet.
+    #[inline(always)]
+    pub fn bucket(&self, flow_hash: u32) -> Option<&[u32; 2]> {
+        self.recent.bucket(flow_hash)
     }
 
     /// The slots that the cache has for this flow hash. Two flows may have the same hash.

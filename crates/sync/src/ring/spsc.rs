@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 
 use super::{Full, slots};
 use crate::platform::model_is_over;
-use crate::{Atomic, CachePadded, CellLike, Platform, Real};
+use crate::{Atomic, CachePadded, CellLike, Object, Platform, Real};
 
 struct RingShared<T, P: Platform> {
     head: CachePadded<P::AtomicUsize>,
@@ -63,6 +63,16 @@ pub fn channel<T: Send, P: Platform>(capacity: usize) -> (Producer<T, P>, Consum
     (Producer { ring: ring.clone(), tail: 0, head_seen: 0 }, Consumer { ring, head: 0, tail_seen: 0 })
 }
 
+/// Reports to a platform that charges for memory that an end of a ring uses this entry: it writes its own position, and, if it
+/// is the producer, the entry.
+#[inline(always)]
+fn used<E, S, P: Platform>(end: &E, slot: &S, write: bool) {
+    if P::CHARGED {
+        P::touch(Object::Ring, std::ptr::from_ref(end).cast(), size_of::<E>(), true);
+        P::touch(Object::Ring, std::ptr::from_ref(slot).cast(), size_of::<S>(), write);
+    }
+}
+
 impl<T, P: Platform> RingShared<T, P> {
     fn capacity(&self) -> usize {
         self.mask + 1
@@ -102,6 +112,7 @@ impl<T, P: Platform> Producer<T, P> {
         while tail.wrapping_sub(first) < room
             && let Some(value) = next()
         {
+            used::<_, _, P>(self, &slots[tail & mask], true);
             // SAFETY: as in `write`. If `next` panics, the values before are never read, and never dropped.
             slots[tail & mask].with_mut(|slot| unsafe { (*slot).write(value) });
             tail = tail.wrapping_add(1);
@@ -130,6 +141,7 @@ impl<T, P: Platform> Producer<T, P> {
     #[inline]
     fn write(&mut self, value: T) {
         let slot = &self.ring.slots[self.tail & self.ring.mask];
+        used::<_, _, P>(self, slot, true);
         // SAFETY: the slot lies in front of `tail` and not behind `head`, so it is ours and holds no value.
         slot.with_mut(|slot| unsafe { (*slot).write(value) });
         self.tail = self.tail.wrapping_add(1);
@@ -178,6 +190,7 @@ impl<T, P: Platform> Consumer<T, P> {
             let slots = &self.ring.slots;
             let Some(mask) = slots.len().checked_sub(1).filter(|_| ready > 0) else { break };
             for _ in 0..ready {
+                used::<_, _, P>(self, &slots[self.head & mask], false);
                 // SAFETY: as in `read`. The slot is given back before the value is passed on, which may panic.
                 let value = slots[self.head & mask].with(|slot| unsafe { (*slot).assume_init_read() });
                 self.head = self.head.wrapping_add(1);
@@ -219,6 +232,7 @@ impl<T, P: Platform> Consumer<T, P> {
     #[inline]
     fn read(&mut self) -> T {
         let slot = &self.ring.slots[self.head & self.ring.mask];
+        used::<_, _, P>(self, slot, false);
         // SAFETY: the slot lies behind `tail` and not behind `head`, so it is ours and holds a value, which we move
         // out once: `head` moves past it.
         let value = slot.with(|slot| unsafe { (*slot).assume_init_read() });

@@ -182,7 +182,7 @@ impl<P: Platform> Squeue<P> {
     /// Runs a batch and due timers; the calling thread has the flag. The cell is released only to answer a waiting
     /// caller, and at the end.
     fn run_all(&self, draining: &mut Draining<'_, P>, now: Time) {
-        charge::messages::<P>(draining.batch.iter(), false);
+        charge::messages::<P, _>(draining.batch.iter(), false);
         loop {
             let answer = self.run_in_cell(|cell| {
                 while let Some(message) = draining.batch.pop_front() {

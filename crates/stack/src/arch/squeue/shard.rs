@@ -170,7 +170,7 @@ impl<P: Platform> Exclusion<P> for Squeue<P> {
     fn send(&self, hub: &Hub<P>, message: CellMessage<P>, _: bool) -> Result<(), CellMessage<P>> {
         let mut queue = self.queue.lock();
         queue.events.push_back(message);
-        charge::messages::<P>(queue.events.back(), true);
+        charge::messages::<P, _>(queue.events.back(), true);
         sync::profile::handoff::<P>(1);
         if self.cell.owner().is_some() {
             // The thread that has the flag checks the queue before it releases it.

@@ -7,12 +7,13 @@ use sync::{Atomic, OnceBox, Ordering, Platform};
 use tcp::LimitClass;
 use wire::FourTuple;
 
-use super::super::connection::{self, Connections};
+use super::super::connection::{self, Connections, charge_change};
 use super::super::pcb::{ConnectionLocks, LockPlan, SharedPcb};
 use super::super::trim_slots;
 use super::handlers::LockedHandler;
 use super::{ConnectionRef, Locked};
 use crate::account::Charge;
+use crate::charge;
 use crate::connections::{NewConnection, Site};
 use crate::flow::Flow;
 use crate::secrets::Secrets;
@@ -129,6 +130,7 @@ impl<P: Platform, R: ConnectionRef<P>> SharedTable<P, R> {
     /// The connection of `tuple`, which hashes to this flow hash; or the value for [`SharedTable::insert`].
     pub(super) fn find(&mut self, tuple: &FourTuple, flow_hash: u32) -> Result<&R, VacantEntry> {
         let SharedTable { index, connections, .. } = self;
+        charge::table::<P, _>(index.bucket(flow_hash), false);
         let at = |slot: u32| connections.get(slot as usize)?.as_ref();
         let slot = index.find(tuple, flow_hash, |slot| at(slot).is_some_and(|found| found.flow.tuple == *tuple));
         slot.map(|slot| connections[slot as usize].as_ref().expect("the index names connections"))
@@ -253,12 +255,14 @@ impl<P: Platform, R: ConnectionRef<P>> SharedTable<P, R> {
         let SharedTable { index, connections, .. } = self;
         let hash_of = |other: u32| connections[other as usize].as_ref().map_or(hash, |other| other.hash);
         index.insert(slot, flow_hash, hash, hash_of);
+        charge_change::<P>(index, flow_hash);
     }
 
     /// Removes a connection. Its slot is free once the last user of the connection has dropped it.
     pub(super) fn remove(&mut self, slot: u32) -> Option<R> {
         let connection = self.connections.get_mut(slot as usize)?.take()?;
         self.index.remove(slot, connection.flow.hash, connection.hash);
+        charge_change::<P>(&self.index, connection.flow.hash);
         Some(connection)
     }
 }
