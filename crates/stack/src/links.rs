@@ -170,8 +170,8 @@ impl<P: Platform> Links<P> {
         self.served_queues(driver).all(TransmitQueue::is_claimed_here)
     }
 
-    /// Whether all devices have a queue for each receive thread, which serves it: a flow leaves by a queue of the thread by whose
-    /// queue it arrives.
+    /// Whether all devices have a queue for each receive thread, which serves it: the thread that serves the queue by which a flow
+    /// arrives serves the one by which it leaves, too.
     pub(crate) fn flows_leave_where_they_arrive(&self) -> bool {
         let threads = self.alarms.threads();
         let queues_are_threads = || self.ports.iter().all(|port| port.queues().len() == threads);

@@ -451,22 +451,30 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
     /// SEND of more than a short piece by the thread that owns the cell, as [`RunningArchitecture::send_as_owner`].
     #[inline(never)]
     fn send_much_as_owner(&self, target: &Target, send: &mut tcp::Send) -> Option<Option<Result<u32, tcp::Error>>> {
-        self.hold_as_owner(target.hash, |cell, now, deferred| cell.send(target.key, send, now, deferred))
+        let clock = self.inner.hub.shared.clock();
+        self.hold_as_owner(self.home(target.hash), |cell, deferred| cell.send(target.key, send, clock.now(), deferred))
     }
 
-    /// [`Cells::hold`] by the thread that owns the cell of this flow hash, as [`RunningArchitecture::send_as_owner`].
+    /// The time of a call on a connection in cell `index`.
     #[inline(always)]
-    fn hold_as_owner<R>(
-        &self,
-        hash: u32,
-        f: impl FnOnce(&mut Cell<P>, Time, &mut DeferredEffects<P>) -> R,
-    ) -> Option<R> {
+    fn time_of(&self, index: usize, call: &Call<P>) -> Time {
+        let clock = self.inner.hub.shared.clock();
+        match call {
+            // Reading starts no timer and measures nothing.
+            Call::Receive(_) if self.inner.cells[index].has_batch_time() => clock.batch_now(),
+            _ => clock.now(),
+        }
+    }
+
+    /// [`Cells::hold`] by the thread that owns cell `index`, as [`RunningArchitecture::send_as_owner`].
+    #[inline(always)]
+    fn hold_as_owner<R>(&self, index: usize, f: impl FnOnce(&mut Cell<P>, &mut DeferredEffects<P>) -> R) -> Option<R> {
         let CellsInner { hub, cells, .. } = &*self.inner;
         if !E::POLLED || E::NESTS && in_handler::<P>() {
             return None;
         }
         let mut deferred = DeferredEffects::default();
-        let answer = cells[self.home(hash)].enter_mine(|cell| f(cell, hub.shared.clock().now(), &mut deferred));
+        let answer = cells[index].enter_mine(|cell| f(cell, &mut deferred));
         if deferred.has_effects() {
             self.perform_as_owner(|links| deferred.flush(links));
         }
@@ -672,12 +680,7 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
 
     fn call(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply) {
         let index = self.home(target.hash);
-        let shared = &self.inner.hub.shared;
-        let now = match call {
-            // Reading starts no timer and measures nothing.
-            Call::Receive(_) if self.inner.cells[index].has_batch_time() => shared.clock().batch_now(),
-            _ => shared.clock().now(),
-        };
+        let now = self.time_of(index, call);
         if self.hold(index, |cell, deferred| cell.call(target, call, now, deferred, reply)).is_none() {
             *reply = self.ask(index, |asker| CellMessage::Call(*target, call.take(), asker));
         }
@@ -785,14 +788,18 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
     }
 
     fn call_as_owner(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply) -> bool {
-        let hash = target.hash;
-        let made = self.hold_as_owner(hash, |cell, now, deferred| cell.call(target, call, now, deferred, reply));
+        let index = self.home(target.hash);
+        let made = self.hold_as_owner(index, |cell, deferred| {
+            let now = self.time_of(index, call);
+            cell.call(target, call, now, deferred, reply);
+        });
         made.is_some()
     }
 
     fn open_as_owner(&self, request: &mut OpenRequest<P>) -> Option<Result<Key, OpenRefused>> {
-        let hash = request.socket.target().hash;
-        self.hold_as_owner(hash, |cell, now, deferred| cell.open_actively(request, now, deferred))
+        let index = self.home(request.socket.target().hash);
+        let clock = self.inner.hub.shared.clock();
+        self.hold_as_owner(index, |cell, deferred| cell.open_actively(request, clock.now(), deferred))
     }
 
     fn owns_tables(&self) -> bool {

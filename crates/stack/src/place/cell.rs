@@ -125,7 +125,7 @@ impl<P: Platform> Cell<P> {
 /// The context of a connection in a cell.
 type Around<'a, P> = (&'a Shared<P>, &'a Counters, &'a account::AccountEntry<P>, Writers);
 
-/// The handlers of a cell, and the slot of the connection whose handler is called.
+/// The handlers of a cell, and the slot of the connection that has its handler called.
 type HandlerOf<'a, P> = (&'a mut Handlers<P>, u32);
 
 /// Runs an event on a connection of a cell. If the connection has a handler (in `handler`, by its slot), that is called
@@ -730,7 +730,7 @@ impl<P: Platform> Cell<P> {
         }
     }
 
-    /// A segment arrives that was not predicted. Not a part of [`Place::arrives`], whose registers and memory would hold what
+    /// A segment arrives that was not predicted. Not a part of [`Place::arrives`]: its registers and memory would hold what
     /// this needs.
     #[inline(never)]
     fn arrives_unpredicted(

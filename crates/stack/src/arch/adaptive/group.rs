@@ -47,13 +47,14 @@ impl<P: Platform> FlowGroup<P> {
         self.shared.links().alarms()
     }
 
-    /// The number of the receive thread by whose queue the flows of the group arrive, if all devices have a queue for each.
+    /// The number of the receive thread that serves the queues by which the flows of the group arrive, if all devices have a queue
+    /// for each thread.
     fn arrives_at(&self) -> usize {
         self.index % self.alarms().threads().max(1)
     }
 
-    /// A window ends in which the group was at `place`, and stays there or not. Whether the calling thread, where all groups are at home
-    /// whose flows arrive there, is to claim the transmit queues of these.
+    /// A window ends in which the group was at `place`, and stays there or not. Returns whether the calling thread is to claim its
+    /// transmit queues: all groups that arrive at it are at home there.
     fn ends_alone(&self, place: GroupPlace, stays: bool, book: &mut Book) -> bool {
         let (links, thread) = (self.shared.links(), self.arrives_at());
         let is_here = |thread| self.alarms().is_run_here(thread);
