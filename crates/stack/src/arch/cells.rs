@@ -469,7 +469,7 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
     /// [`Cells::hold`] by the thread that owns cell `index`, as [`RunningArchitecture::send_as_owner`].
     #[inline(always)]
     fn hold_as_owner<R>(&self, index: usize, f: impl FnOnce(&mut Cell<P>, &mut DeferredEffects<P>) -> R) -> Option<R> {
-        let CellsInner { hub, cells, .. } = &*self.inner;
+        let cells = &self.inner.cells;
         if !E::POLLED || E::NESTS && in_handler::<P>() {
             return None;
         }
