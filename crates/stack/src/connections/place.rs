@@ -291,7 +291,7 @@ pub trait Place: DatagramAccess + Sized {
     /// The user's side of the connection.
     fn socket(&mut self, id: &Self::Id) -> Option<Arc<TcpSocket<Self::Platform>>>;
 
-    /// The connection is in TIME-WAIT, and its user has closed it: [`TcpSocket::let_go`].
+    /// Notes in the socket that the connection is in TIME-WAIT, and that its user has closed it.
     fn release_user(&mut self, id: &Self::Id) {
         self.socket(id).into_iter().for_each(|socket| socket.let_go());
     }
