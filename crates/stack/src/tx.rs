@@ -277,7 +277,7 @@ impl<P: Platform> Egress<P> {
         }
     }
 
-    /// [`Egress::emit`] where there is mostly one segment, on a way that is known.
+    /// [`Egress::emit`] where there is mostly one segment, on a way that is known, and there may be none.
     #[inline(always)]
     pub(crate) fn emit_one(
         &self,
@@ -295,7 +295,10 @@ impl<P: Platform> Egress<P> {
             let way = SegmentWay { link, queue: port.queue(flow.hash), capabilities: port.send_capabilities() };
             return way.transmit(segment, flow, out.counters, deferred.emission());
         }
-        self.emit(flow, route, out, deferred);
+        // With nothing to send no route is needed, nor the address of a neighbour.
+        if !out.segments.is_empty() {
+            self.emit(flow, route, out, deferred);
+        }
     }
 
     /// Fills the route cache if the next hop's link address is known. Records in `out` whether there is no route, and
