@@ -126,12 +126,21 @@ mod tests {
     use super::*;
     use crate::alarm::Alarms;
 
+    fn listener() -> Arc<ListenerShared<Real>> {
+        let local = "[::]:80".parse().expect("an address");
+        ListenerShared::new(local, (8, 8), Default::default(), Arc::new(Alarms::new(1)))
+    }
+
+    /// Of a segment to that listener.
+    fn tuple() -> FourTuple {
+        let address = std::net::IpAddr::from([10, 0, 0, 1]);
+        FourTuple { local_addr: address, remote_addr: address, local_port: 80, remote_port: 2000 }
+    }
+
     /// A cell may be notified of a listener when that has closed and was removed from it: nothing would remove the replica any more.
     #[test]
     fn a_replica_that_comes_when_its_listener_has_closed_is_not_entered() {
-        let (local, address) = ("[::]:80".parse().expect("an address"), std::net::IpAddr::from([10, 0, 0, 1]));
-        let listener = ListenerShared::<Real>::new(local, (8, 8), Default::default(), Arc::new(Alarms::new(1)));
-        let tuple = FourTuple { local_addr: address, remote_addr: address, local_port: 80, remote_port: 2000 };
+        let (listener, tuple) = (listener(), tuple());
         let mut sockets = BoundSockets::default();
         sockets.apply(ControlRequest::Listen(listener.clone()));
         assert!(sockets.listener(&tuple).is_some());
@@ -145,9 +154,7 @@ mod tests {
     /// The references that a cell's handshakes take are counted in the cell's memory, and not in the listener's.
     #[test]
     fn the_replicas_of_two_cells_are_counted_apart() {
-        let (local, address) = ("[::]:80".parse().expect("an address"), std::net::IpAddr::from([10, 0, 0, 1]));
-        let listener = ListenerShared::<Real>::new(local, (8, 8), Default::default(), Arc::new(Alarms::new(1)));
-        let tuple = FourTuple { local_addr: address, remote_addr: address, local_port: 80, remote_port: 2000 };
+        let (listener, tuple) = (listener(), tuple());
         let mut one = BoundSockets::default();
         one.apply(ControlRequest::Listen(listener.clone()));
         let other = one.clone();
