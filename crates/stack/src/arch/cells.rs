@@ -16,13 +16,16 @@
 //!
 //! What may never happen: a caller sleeps for an answer although it is the thread that must do the cell's work.
 
+mod exclusion;
+mod hold;
+
 use std::any::Any;
 use std::iter;
 use std::sync::{Arc, Weak};
 
 use observe::{Counters, DropReason, Time};
 use smallvec::SmallVec;
-use sync::{CachePadded, PlantedMistake, Platform, ThreadClass};
+use sync::{CachePadded, PlantedMistake, Platform};
 
 use super::adaptive::decisions::GroupDecision;
 use super::due_cells::DueCells;
@@ -30,14 +33,12 @@ use super::frame_input::ArrivalTurn;
 use super::frame_workers::AboveWorkers;
 use super::own_threads::OwnThreads;
 use super::owned_cells::{self, OwnedCells, Waits};
-use super::polled_rings::PolledRings;
 use super::{NotAtRest, RunningArchitecture};
 use crate::call::{self, Call, ControlRequest, Ingress, OpenRefused, OpenRequest, Reply};
 use crate::connections::{Calls, Datagrams, Upkeep};
 use crate::deferred::{DeferredEffects, EffectsGuard, LazyEffects, SendEffects};
 use crate::flow::{self, Key, Target, UdpName};
 use crate::handoff::{CellMessage, Interrupt, ReplySender, ReplySlot, TableJob};
-use crate::links::Links;
 use crate::place::cell::CACHED;
 use crate::place::connection::{Connections, PrefetchPass};
 use crate::place::{Cell, Contents};
@@ -47,227 +48,7 @@ use crate::stats::StackStats;
 use crate::table::flow_bindings::{BoundEvent, FlowBindings};
 use crate::udp_call::{UdpCall, UdpReply};
 
-/// The context of an architecture's cells.
-pub struct Hub<P: Platform> {
-    /// The stack.
-    pub shared: Arc<Shared<P>>,
-    /// Each cell has its own thread. Otherwise the thread that calls or ticks does the work of all cells: the same code
-    /// on one thread, in a repeatable order.
-    pub own_threads: bool,
-    /// The cells, for the threads that own some of them.
-    pub cells: Weak<dyn OwnedCells>,
-}
-
-/// How one thread at a time uses a cell, and how work reaches that thread; see the module documentation. All methods
-/// may be called by any thread.
-pub trait Exclusion<P: Platform>: Send + Sync + 'static {
-    /// The prefix of its threads' names; empty: it has none.
-    const THREAD: &'static str = "";
-    /// The class of its threads.
-    const CLASS: ThreadClass = ThreadClass::Protocol;
-    /// Its threads run the timers of connections; otherwise receive threads do.
-    const RUNS_TIMERS: bool = false;
-    /// There is only one cell: the flow hash is ignored.
-    const SINGLE: bool = false;
-    /// The thread that owns the cell polls, and calls.
-    const POLLED: bool = false;
-    /// While the thread that owns the cell waits for an answer, it reads the messages to its own cells ([`owned_cells`]).
-    const READS_MAIL: bool = Self::POLLED;
-
-    /// A thread in a cell could enter another one, or would wait for ever for its own: calls by handlers are looked for and
-    /// refused. Otherwise [`Exclusion::enter`] refuses them.
-    const NESTS: bool = true;
-
-    /// See [`RunningArchitecture::takes_runs`].
-    const RUNS: bool = false;
-
-    /// See [`RunningArchitecture::expect`]: the most cells that a thread owns which posts, and which it uses without a lock; 0 if it
-    /// does not.
-    const EXPECTS: u32 = 0;
-
-    /// Its threads serve channels ([`crate::socket::channel`]).
-    const CHANNELS: bool = false;
-
-    /// Whether the calling thread is the cell's own.
-    fn is_mine(&self) -> bool {
-        false
-    }
-
-    /// Whether an active open by the calling thread prefers a flow of the cell.
-    fn is_home(&self) -> bool {
-        !Self::POLLED || self.is_mine()
-    }
-
-    /// Whether the calling thread uses the cell as the thread that polls: it has polled just now, and reading payload needs no clock.
-    fn has_batch_time(&self) -> bool {
-        false
-    }
-
-    /// See [`RunningArchitecture::decisions`].
-    fn decisions(&self) -> Vec<GroupDecision> {
-        Vec::new()
-    }
-
-    /// Runs `f` in the cell now, on the calling thread, if that thread may use the cell. `None`: `f` was not called.
-    fn enter<R>(&self, hub: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R>;
-
-    /// Runs `f` in the cell now, if the calling thread owns the cell already and is not in it: no other thread could enter it,
-    /// nor take it away, before this thread gives it up. `None`: `f` was not called.
-    #[inline(always)]
-    fn enter_mine<R>(&self, _f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
-        None
-    }
-
-    /// [`Exclusion::enter`], for what no thread waits for: so many packets, or a timer that is due, which counts as one.
-    #[inline(always)]
-    fn enter_unawaited<R>(&self, hub: &Hub<P>, _packets: usize, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
-        self.enter(hub, f)
-    }
-
-    /// The same, for a look that changes nothing and is not counted.
-    #[inline(always)]
-    fn glance_at_mine<R>(&self, _f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
-        None
-    }
-
-    /// A user's thread is about to enter, and would have to sleep if it cannot: waits a few turns for a cell that is taken.
-    #[inline(always)]
-    fn await_turn(&self) {}
-
-    /// [`Exclusion::enter`], to read the cell's counters: what is counted about its use leaves it out.
-    fn look<R>(&self, hub: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
-        self.enter(hub, f)
-    }
-
-    /// Whether the thread that posts an asynchronous event runs it, if it may enter.
-    fn takes_arrivals(&self) -> bool {
-        true
-    }
-
-    /// Queues a message for the thread that uses the cell. With `announce` that thread is woken now, otherwise at the
-    /// end of the batch ([`Exclusion::announce`]) where the two differ.
-    ///
-    /// # Errors
-    /// The queue is full; returns the message.
-    fn send(&self, _hub: &Hub<P>, message: CellMessage<P>, _announce: bool) -> Result<(), CellMessage<P>> {
-        debug_assert!(false, "a cell that never refuses is sent nothing");
-        drop(message);
-        Ok(())
-    }
-
-    /// The receive rings that are polled while a cell is in use; the same for all cells. `None`: receive threads take frames at any time.
-    fn rings(&self) -> Option<&PolledRings<P>> {
-        None
-    }
-
-    /// The cells that flows are bound to; the same for all cells. A flow that is not bound is bound to the cell of the thread that
-    /// posts its event or opens its connection. `None`: the cell of a flow is that of its hash.
-    fn bindings(&self) -> Option<&FlowBindings<P>> {
-        None
-    }
-
-    /// Says which cells a tick has to look at; the same for all cells. `None`: at all of them.
-    fn due(&self) -> Option<&DueCells<P>> {
-        None
-    }
-
-    /// The deadline of the cell's timers as it was published ([`DueCells::publish`]).
-    fn noted_deadline(&self) -> u64 {
-        self.deadline()
-    }
-
-    /// Another receive thread owns the cell, and runs its timers.
-    fn is_elsewhere(&self) -> bool {
-        false
-    }
-
-    /// Whether another thread uses the cell, or is about to: an arrival would be queued.
-    fn is_in_use(&self, _hub: &Hub<P>) -> bool {
-        false
-    }
-
-    /// Whether another thread uses the cell; if so, the cell has this ring in its list of those that are shut.
-    fn shuts(&self, _hub: &Hub<P>, _ring: usize) -> bool {
-        false
-    }
-
-    /// A new listener's replica is sent to this cell without waiting until it is there: a fault.
-    fn replicates_without_waiting(&self) -> bool {
-        false
-    }
-
-    /// The calling thread, which is in no cell, tells this one what concerns all of them. See [`OwnedCells::tell_all`].
-    fn hear(&self, _hub: &Hub<P>) {}
-
-    /// Wakes the thread that uses the cell, after the calling thread has sent messages without announcing them.
-    fn announce(&self, _hub: &Hub<P>) {}
-
-    /// See [`RunningArchitecture::owns_tables`]; the same for all cells.
-    #[inline(always)]
-    fn owns_tables(&self) -> bool {
-        false
-    }
-
-    /// See [`RunningArchitecture::use_tables`].
-    fn use_tables(&self, _hub: &Hub<P>, work: &mut dyn FnMut()) -> bool {
-        work();
-        true
-    }
-
-    /// Called before the calling thread sleeps for an answer: it does the cell's work if no other thread would.
-    fn assist(&self, _hub: &Hub<P>) {}
-
-    /// The calling thread, which owns the cell, waits at `slot` for another cell's answer: from now on the slot is
-    /// interrupted when there is mail. `None`: it waits no more. Returns the slot of an earlier call, further up its stack.
-    fn wait_at(&self, _slot: Option<Arc<dyn Interrupt>>) -> Option<Arc<dyn Interrupt>> {
-        None
-    }
-
-    /// The calling thread, which owns the cell, runs the messages to the cell. True: there was something.
-    fn read_mail(&self, _hub: &Hub<P>) -> bool {
-        false
-    }
-
-    /// When [`Exclusion::tick`] next has something to do, in nanoseconds; `u64::MAX`: nothing is armed. May be early.
-    fn deadline(&self) -> u64;
-
-    /// [`Exclusion::deadline`], but of the cell's timers alone where they are known: other work makes it no earlier.
-    fn timer_deadline(&self) -> u64 {
-        self.deadline()
-    }
-
-    /// Runs due timers and, where the calling thread does the cell's work, the queued messages. True: the caller should
-    /// go over all cells again.
-    fn tick(&self, hub: &Hub<P>, now: Time) -> bool;
-
-    /// Whether nothing that was sent waits to be run.
-    fn is_quiescent(&self) -> bool {
-        true
-    }
-
-    /// The calling receive thread stops: its cells pass to the next thread that ticks.
-    fn retire(&self, _hub: &Hub<P>) {}
-
-    /// At rest: runs `f` in the cell, ignoring queued messages. `None`: another thread uses the cell, and `f` was not
-    /// called.
-    fn seize<R>(&self, hub: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
-        self.enter(hub, f)
-    }
-
-    /// At rest: takes the messages that have not been run.
-    fn withdraw(&self) -> Vec<CellMessage<P>> {
-        Vec::new()
-    }
-
-    /// The cell's own thread, until [`Exclusion::stop`].
-    fn serve(&self, _hub: &Hub<P>) {}
-
-    /// Ends the cell's own thread.
-    fn stop(&self) {}
-
-    /// After [`Exclusion::stop`], when that thread has ended: another one may [`serve`](Exclusion::serve).
-    fn resume(&self) {}
-}
+pub use exclusion::{Exclusion, Hub};
 
 /// In a frame of its own, below which nothing is built: see [`boxed`].
 #[inline(never)]
@@ -387,101 +168,6 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
         let thread = receiver.or_else(|| hub.shared.links().alarms().here()).unwrap_or_else(P::thread_index);
         let event = bindings.enter(hash, thread % cells.len());
         (event.cell(), Some(event))
-    }
-
-    /// Runs `f` in a cell, if the calling thread may use it, and performs the deferred effects.
-    #[inline(always)]
-    fn hold<R>(&self, index: usize, f: impl FnOnce(&mut Cell<P>, &mut DeferredEffects<P>) -> R) -> Option<R> {
-        let hub = &self.inner.hub;
-        if E::NESTS && in_handler::<P>() {
-            return None;
-        }
-        let mut deferred = DeferredEffects::default();
-        self.inner.cells[index].await_turn();
-        let result = self.inner.cells[index].enter(hub, |cell| f(cell, &mut deferred));
-        deferred.flush(hub.shared.links());
-        if deferred.is_plain() {
-            std::mem::forget(deferred);
-        }
-        result
-    }
-
-    /// [`Cells::hold`] for work that rarely has effects.
-    #[inline(always)]
-    fn hold_briefly<R>(&self, index: usize, f: impl FnOnce(&mut Cell<P>, &mut LazyEffects<'_, P>) -> R) -> Option<R> {
-        let hub = &self.inner.hub;
-        if E::NESTS && in_handler::<P>() {
-            return None;
-        }
-        let mut effects = LazyEffects::none();
-        self.inner.cells[index].await_turn();
-        let result = self.inner.cells[index].enter(hub, |cell| f(cell, &mut effects));
-        effects.flush(hub.shared.links());
-        result
-    }
-
-    /// The same for a send, which gives frames to a device and rarely has other effects.
-    #[inline(always)]
-    fn hold_to_send<R>(&self, index: usize, f: impl FnOnce(&mut Cell<P>, &mut SendEffects<P>) -> R) -> Option<R> {
-        let hub = &self.inner.hub;
-        if E::NESTS && in_handler::<P>() {
-            return None;
-        }
-        let mut effects = SendEffects::none();
-        self.inner.cells[index].await_turn();
-        let result = self.inner.cells[index].enter(hub, |cell| f(cell, &mut effects));
-        if effects.is_plain() {
-            std::mem::forget(effects);
-        } else {
-            effects.flush(hub.shared.links());
-        }
-        result
-    }
-
-    /// Performs the effects of a call that has not passed the gate. Users may be notified: they find the calling thread inside
-    /// the stack, as in any other call.
-    #[cold]
-    #[inline(never)]
-    fn perform_as_owner(&self, perform: impl FnOnce(&Links<P>)) {
-        let shared = &self.inner.hub.shared;
-        let _inside = shared.gate().always();
-        perform(shared.links());
-    }
-
-    /// SEND of more than a short piece by the thread that owns the cell, as [`RunningArchitecture::send_as_owner`].
-    #[inline(never)]
-    fn send_much_as_owner(&self, target: &Target, send: &mut tcp::Send) -> Option<Option<Result<u32, tcp::Error>>> {
-        let clock = self.inner.hub.shared.clock();
-        self.hold_as_owner(self.home(target.hash), |cell, deferred| cell.send(target.key, send, clock.now(), deferred))
-    }
-
-    /// The time of a call on a connection in cell `index`.
-    #[inline(always)]
-    fn time_of(&self, index: usize, call: &Call<P>) -> Time {
-        let clock = self.inner.hub.shared.clock();
-        match call {
-            // Reading starts no timer and measures nothing.
-            Call::Receive(_) if self.inner.cells[index].has_batch_time() => clock.batch_now(),
-            _ => clock.now(),
-        }
-    }
-
-    /// [`Cells::hold`] by the thread that owns cell `index`, as [`RunningArchitecture::send_as_owner`].
-    #[inline(always)]
-    fn hold_as_owner<R>(&self, index: usize, f: impl FnOnce(&mut Cell<P>, &mut DeferredEffects<P>) -> R) -> Option<R> {
-        let cells = &self.inner.cells;
-        if !E::POLLED || E::NESTS && in_handler::<P>() {
-            return None;
-        }
-        let mut deferred = DeferredEffects::default();
-        let answer = cells[index].enter_mine(|cell| f(cell, &mut deferred));
-        if deferred.has_effects() {
-            self.perform_as_owner(|links| deferred.flush(links));
-        }
-        if deferred.is_plain() {
-            std::mem::forget(deferred);
-        }
-        answer
     }
 
     /// The tick of an architecture that notes which cells have work.
@@ -745,7 +431,7 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
 
     fn send_as_owner(&self, target: &Target, send: &mut tcp::Send) -> Option<Option<Result<u32, tcp::Error>>> {
         let CellsInner { hub, cells, .. } = &*self.inner;
-        if !E::POLLED || E::NESTS && in_handler::<P>() {
+        if !E::POLLED || Self::is_refused_here() {
             return None;
         }
         if !send.is_short() {
@@ -771,7 +457,7 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
         received: &mut tcp::Received,
     ) -> Option<Option<Result<(), tcp::Error>>> {
         let CellsInner { hub, cells, .. } = &*self.inner;
-        if !E::POLLED || E::NESTS && in_handler::<P>() {
+        if !E::POLLED || Self::is_refused_here() {
             return None;
         }
         let cell = &cells[self.home(target.hash)];
@@ -910,7 +596,7 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
 
     fn stats(&self) -> StackStats {
         let mut sum = StackStats::default();
-        let inside = E::NESTS && in_handler::<P>();
+        let inside = Self::is_refused_here();
         for (index, cell) in self.inner.cells.iter().enumerate() {
             let stats = if inside { None } else { cell.look(&self.inner.hub, |cell| cell.stats()) };
             match stats {

@@ -9,6 +9,7 @@ use wire::rss::{SYMMETRIC_KEY, Toeplitz};
 use super::*;
 use crate::alarm::Alarms;
 use crate::arch::polled::tests::Part;
+use crate::arch::polled_rings::PolledRings;
 use crate::clock::{Clock, VirtualClock};
 use crate::interface::Ports;
 use crate::links::DriverLayout;
