@@ -31,6 +31,8 @@ pub struct Args {
 ///
 /// `adaptive` counts the uses of its groups of flows, and changes their places. Each line is such a change: when, the group,
 /// its place before and after, the counts that led to it, and whether it was kept or undone after a trial.
+/// The lines behind these tell, for each receive thread, since when it sends without a lock, because all groups of its transmit queues
+/// are at home there, and what ended the earlier claims of these queues.
 #[derive(ClapArgs)]
 #[command(after_help = include_str!("help/explain.txt").trim_end())]
 pub struct ExplainArgs {
@@ -122,7 +124,8 @@ fn answer(stack: &Stack, request: Request) -> Result<Value, String> {
         Request::Show => Ok(json!({ "arch": before.to_string(), "about": before.describe() })),
         Request::Explain => {
             let decisions: Vec<String> = stack.decisions().iter().map(ToString::to_string).collect();
-            Ok(json!({ "arch": before.to_string(), "decisions": decisions }))
+            let claims: Vec<String> = stack.queue_claims().iter().map(ToString::to_string).collect();
+            Ok(json!({ "arch": before.to_string(), "decisions": decisions, "claims": claims }))
         }
         Request::Set { arch } => {
             let pause = stack.set_architecture(&*arch).map_err(|error| error.to_string())?;
@@ -168,8 +171,9 @@ fn ask(request: &Request, target: &Target) -> Result<(), Failure> {
     }
     match request {
         Request::Explain => {
-            let decisions = answer["decisions"].as_array().map_or(&[][..], Vec::as_slice);
-            decisions.iter().filter_map(Value::as_str).for_each(|decision| println!("{decision}"));
+            let list = |name: &str| answer[name].as_array().map_or(&[][..], Vec::as_slice);
+            let (decisions, claims) = (list("decisions"), list("claims"));
+            decisions.iter().chain(claims).filter_map(Value::as_str).for_each(|line| println!("{line}"));
             if decisions.is_empty() {
                 println!("{} has decided nothing", word("arch"));
             }
@@ -203,7 +207,7 @@ mod tests {
     fn a_stack_that_has_decided_nothing_says_so() {
         let stack = Stack::builder().architecture("adaptive").build().expect("it builds");
         let answer = answer(&stack, Request::Explain).expect("it explains");
-        assert_eq!(answer, json!({ "arch": "adaptive", "decisions": [] }));
+        assert_eq!(answer, json!({ "arch": "adaptive", "decisions": [], "claims": [] }));
     }
 
     #[test]

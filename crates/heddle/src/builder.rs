@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stack::{
-    AddressEvent, Architecture, Clock, Driver, Failure, GroupDecision, ParseRouteError, Route, RouteName, SetKnobError,
-    StackConfig, StackStats, StoppableClock, UnknownArchitecture, VirtualClock,
+    AddressEvent, Architecture, Clock, Driver, Failure, GroupDecision, ParseRouteError, QueueClaims, Route, RouteName,
+    SetKnobError, StackConfig, StackStats, StoppableClock, UnknownArchitecture, VirtualClock,
 };
 use sync::{LockKind, Ordering, Platform, Real};
 use tcp::knobs::{self, KnobError};
@@ -217,6 +217,12 @@ impl Stack {
     /// `adaptive` decides something. Any thread. See [`decisions`](crate::decisions).
     pub fn decisions(&self) -> Vec<GroupDecision> {
         self.inner.stack.decisions()
+    }
+
+    /// The claims of transmit queues that `adaptive` has made, one entry for each receive thread that has had one: since when it sends
+    /// without a lock, and how many claims have ended, and by what. Any thread. See [`decisions`](crate::decisions).
+    pub fn queue_claims(&self) -> Vec<QueueClaims> {
+        self.inner.stack.queue_claims()
     }
 
     /// The latest panics that were contained, oldest first: the thread, the cause, and what was given up. A correct

@@ -447,7 +447,8 @@ pub mod device {
     }
 }
 
-/// What the architecture `adaptive` has decided about its groups of flows, and why: [`Stack::decisions`].
+/// What the architecture `adaptive` has decided about its groups of flows, and why ([`Stack::decisions`]), and when its receive threads
+/// send without a lock ([`Stack::queue_claims`]).
 ///
 /// ```
 /// use heddle::Stack;
@@ -459,11 +460,14 @@ pub mod device {
 /// for decision in stack.decisions() {
 ///     println!("{decision}");
 /// }
+/// assert!(stack.queue_claims().is_empty());
 /// # Ok(())
 /// # }
 /// ```
 pub mod decisions {
-    pub use stack::{DecisionMeasure, DecisionOutcome, DecisionReason, GroupDecision, GroupPlace, WindowCounts};
+    pub use stack::{
+        DecisionMeasure, DecisionOutcome, DecisionReason, GroupDecision, GroupPlace, QueueClaims, WindowCounts,
+    };
 }
 
 /// TCP's parameters.

@@ -46,6 +46,7 @@ use observe::Time;
 use sync::Platform;
 
 use adaptive::decisions::GroupDecision;
+use adaptive::queues::QueueClaims;
 use frame_input::{FrameBound, FrameInput};
 
 use crate::call::{self, Call, ControlRequest, Ingress, OpenRefused, OpenRequest, Reply};
@@ -279,6 +280,11 @@ pub trait RunningArchitecture<P: Platform>: Send + Sync {
     /// What the architecture has decided by itself while it runs, and why, oldest first; only the latest are kept. Empty: nothing
     /// yet, or it decides nothing.
     fn decisions(&self) -> Vec<GroupDecision> {
+        Vec::new()
+    }
+
+    /// The claims of transmit queues that it has made by itself, by receive thread; threads that never had one are left out.
+    fn queue_claims(&self) -> Vec<QueueClaims> {
         Vec::new()
     }
 

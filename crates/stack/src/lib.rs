@@ -81,6 +81,7 @@ pub use addresses::Addressing;
 pub use arch::adaptive::decisions::{
     DecisionMeasure, DecisionOutcome, DecisionReason, GroupDecision, GroupPlace, WindowCounts,
 };
+pub use arch::adaptive::queues::QueueClaims;
 pub use arch::declaration::Properties;
 pub use arch::registered::NameTaken;
 pub use arch::select::{ALL as ALL_ARCHITECTURES, Architecture, UnknownArchitecture, register};

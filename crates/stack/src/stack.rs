@@ -24,6 +24,7 @@ use wire::FourTuple;
 use crate::account::Resource;
 use crate::arch::RunningArchitecture;
 use crate::arch::adaptive::decisions::GroupDecision;
+use crate::arch::adaptive::queues::QueueClaims;
 use crate::arch::select::{Architecture, ThreadConfig};
 use crate::call::{Call, ControlRequest, Reply};
 use crate::charge;
@@ -169,6 +170,12 @@ impl<P: Platform> Stack<P> {
     /// Empty if there was nothing to decide. Any thread.
     pub fn decisions(&self) -> Vec<GroupDecision> {
         self.core.running.get().active.decisions()
+    }
+
+    /// The claims of transmit queues that its architecture has made by itself since the stack has it, by receive thread. Empty: none.
+    /// Any thread.
+    pub fn queue_claims(&self) -> Vec<QueueClaims> {
+        self.core.running.get().active.queue_claims()
     }
 
     /// The architecture itself, for one call: waits while the stack is being switched, and keeps it from being switched

@@ -105,7 +105,7 @@ pub fn new<P: Platform>(
     let (slab, threads) = (contents.slab.clone(), shared.links().alarms().threads());
     let groups = GROUPS_PER_THREAD * threads.max(1);
     let loads = Loads::new((threads, groups), lengths.period, shared.clock().now());
-    let queues = vec![QueueUse::default(); threads.max(1)].into();
+    let queues = (0..threads.max(1)).map(QueueUse::of).collect();
     let book = Book { loads, log: DecisionLog::default(), queues };
     let due = Arc::new(DueCells::new(threads, groups));
     let book = Arc::new(Lock::new(LockKind::Blocking, LockClass::Decisions, book));

@@ -28,6 +28,7 @@ use smallvec::SmallVec;
 use sync::{CachePadded, PlantedMistake, Platform};
 
 use super::adaptive::decisions::GroupDecision;
+use super::adaptive::queues::QueueClaims;
 use super::due_cells::DueCells;
 use super::frame_input::ArrivalTurn;
 use super::frame_workers::AboveWorkers;
@@ -613,6 +614,10 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
 
     fn decisions(&self) -> Vec<GroupDecision> {
         self.inner.cells[0].decisions()
+    }
+
+    fn queue_claims(&self) -> Vec<QueueClaims> {
+        self.inner.cells[0].queue_claims()
     }
 
     fn dissolve(&self) -> Result<Contents<P>, NotAtRest> {

@@ -21,6 +21,7 @@ use observe::Time;
 use sync::{Atomic, CachePadded, Ordering, PlantedMistake, Platform, ThreadOwned, model_is_over};
 
 use super::adaptive::decisions::GroupDecision;
+use super::adaptive::queues::QueueClaims;
 use super::cells::{Exclusion, Hub};
 use super::due_cells::DueCells;
 use super::mailbox::Mailbox;
@@ -122,6 +123,11 @@ pub trait Domain<P: Platform>: Send + Sync + 'static {
 
     /// See [`RunningArchitecture::decisions`](super::RunningArchitecture::decisions).
     fn decisions(&self) -> Vec<GroupDecision> {
+        Vec::new()
+    }
+
+    /// See [`RunningArchitecture::queue_claims`](super::RunningArchitecture::queue_claims).
+    fn queue_claims(&self) -> Vec<QueueClaims> {
         Vec::new()
     }
 }
@@ -459,6 +465,10 @@ impl<P: Platform, D: Domain<P>> Exclusion<P> for PolledCell<P, D> {
 
     fn decisions(&self) -> Vec<GroupDecision> {
         self.domain.decisions()
+    }
+
+    fn queue_claims(&self) -> Vec<QueueClaims> {
+        self.domain.queue_claims()
     }
 
     /// Without the messages: they move on.

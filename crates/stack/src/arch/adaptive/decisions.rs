@@ -11,6 +11,16 @@ use observe::Time;
 /// Decisions that are kept; older ones are forgotten.
 pub const KEPT: usize = 256;
 
+/// A time in seconds, with six decimals.
+pub(super) struct Seconds(pub(super) Time);
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nanos = self.0.as_nanos();
+        write!(f, "{}.{:06}", nanos / 1_000_000_000, nanos % 1_000_000_000 / 1000)
+    }
+}
+
 /// The threads that may use a flow group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupPlace {
@@ -172,8 +182,7 @@ impl fmt::Display for GroupDecision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let WindowCounts { entries, turns, handoffs, awaited, longest, .. } = self.counts;
         let GroupDecision { at, group, from, to, .. } = self;
-        let nanos = at.as_nanos();
-        write!(f, "{}.{:06} s: group {group}, {from} -> {to}: ", nanos / 1_000_000_000, nanos % 1_000_000_000 / 1000)?;
+        write!(f, "{} s: group {group}, {from} -> {to}: ", Seconds(*at))?;
         match self.reason {
             DecisionReason::OneUser => {
                 write!(f, "its calls are one thread's, {turns} of {entries} entries came after another thread's")?;

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use observe::Time;
 use sync::{Atomic, Lock, Ordering, Platform};
 
 use super::GROUPS_PER_THREAD;
 use super::decisions::{GroupDecision, GroupPlace};
 use super::load::ReceiveThreads;
 use super::policy::{Book, GroupCounts, Lengths, WindowEnd};
+use super::queues::{QueueClaims, QueueUse};
 use crate::alarm::Alarms;
 use crate::arch::due_cells::DueCells;
 use crate::arch::polled::{CellUse, Domain};
@@ -55,12 +57,12 @@ impl<P: Platform> FlowGroup<P> {
 
     /// A window ends in which the group was at `place`, and stays there or not. Returns whether the calling thread is to claim its
     /// transmit queues: all groups that arrive at it are at home there.
-    fn ends_alone(&self, place: GroupPlace, stays: bool, book: &mut Book) -> bool {
+    fn ends_alone(&self, place: GroupPlace, stays: bool, now: Time, book: &mut Book) -> bool {
         let (links, thread) = (self.shared.links(), self.arrives_at());
         let is_here = |thread| self.alarms().is_run_here(thread);
         let at_home = stays && is_here(thread) && matches!(place, GroupPlace::Home(home) if is_here(home));
-        let claims = book.queues[thread].window(at_home, self.lengths.alone, || links.has_claimed_served(thread));
-        claims && links.flows_leave_where_they_arrive()
+        let holds = || links.has_claimed_served(thread);
+        links.flows_leave_where_they_arrive() && book.queues[thread].window(at_home, self.lengths.alone, now, holds)
     }
 
     #[cold]
@@ -73,7 +75,7 @@ impl<P: Platform> FlowGroup<P> {
         let end = WindowEnd { group: self.index, place, now, caller, here: known.here(), known };
         let mut book = self.book.lock();
         let next = counts.end(&self.lengths, &end, &mut book);
-        let claims = self.ends_alone(place, next.is_none(), &mut book);
+        let claims = self.ends_alone(place, next.is_none(), now, &mut book);
         drop(book);
         if claims {
             self.shared.links().claim_served_until(self.arrives_at(), self.lengths.mail);
@@ -170,5 +172,9 @@ impl<P: Platform> Domain<P> for FlowGroup<P> {
 
     fn decisions(&self) -> Vec<GroupDecision> {
         self.book.lock().log.all()
+    }
+
+    fn queue_claims(&self) -> Vec<QueueClaims> {
+        self.book.lock().queues.iter().map(QueueUse::claims).filter(|claims| claims.made > 0).collect()
     }
 }

@@ -6,6 +6,7 @@ use observe::Time;
 use sync::{Platform, ThreadClass};
 
 use crate::arch::adaptive::decisions::GroupDecision;
+use crate::arch::adaptive::queues::QueueClaims;
 use crate::arch::due_cells::DueCells;
 use crate::arch::owned_cells::OwnedCells;
 use crate::arch::polled_rings::PolledRings;
@@ -72,6 +73,11 @@ pub trait Exclusion<P: Platform>: Send + Sync + 'static {
 
     /// See [`RunningArchitecture::decisions`](crate::arch::RunningArchitecture::decisions).
     fn decisions(&self) -> Vec<GroupDecision> {
+        Vec::new()
+    }
+
+    /// See [`RunningArchitecture::queue_claims`](crate::arch::RunningArchitecture::queue_claims).
+    fn queue_claims(&self) -> Vec<QueueClaims> {
         Vec::new()
     }
 
