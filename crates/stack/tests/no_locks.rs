@@ -190,6 +190,27 @@ fn to_accept_where_no_connection_waits_takes_no_lock(arch: Architecture) {
     }
 }
 
+/// `adaptive` pays for exclusion in a group that is shared, and not in one that is at home, once its thread has claimed the transmit queue.
+#[test]
+fn a_group_at_home_takes_no_lock_and_no_read_modify_write() {
+    /// More than the windows until a claim have entries.
+    const MOST: usize = 20_000;
+    for ends in Ends::BOTH_FAMILIES {
+        let mut node = node(Architecture::named("adaptive"));
+        let mut echo = Echo::open(&mut node, ends);
+        assert_ne!(echo.round(&mut node), Spent::NOTHING);
+        let is_claimed = |node: &Node<Counting>| node.stack.queue_claims().iter().any(|claims| claims.since.is_some());
+        let rounds = (0..MOST).take_while(|_| {
+            echo.round(&mut node);
+            !is_claimed(&node)
+        });
+        assert!(rounds.count() < MOST, "{:?}", node.stack.decisions());
+        for _ in 0..ROUNDS {
+            assert_eq!(echo.round(&mut node), Spent::NOTHING);
+        }
+    }
+}
+
 /// The counters work: where threads share the stack, the same echo takes locks.
 #[every_arch(except(up, shared_nothing, connp_t_lwkt))]
 fn others_pay_for_what_they_share(arch: Architecture) {

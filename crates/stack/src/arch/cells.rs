@@ -464,8 +464,8 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
         let cell = &cells[self.home(target.hash)];
         let mut effects = LazyEffects::none();
         let answer = cell.enter_mine(|inside| {
-            let clock = hub.shared.clock();
-            let now = || if cell.has_batch_time() { clock.batch_now() } else { clock.now() };
+            let (clock, has_batch_time) = (hub.shared.clock(), cell.has_batch_time_inside(inside));
+            let now = || if has_batch_time { clock.batch_now() } else { clock.now() };
             inside.take_here::<E>(target.key, event, now, &mut effects, received)
         });
         if !effects.is_plain() {

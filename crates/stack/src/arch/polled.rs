@@ -18,7 +18,7 @@
 use std::sync::Arc;
 
 use observe::Time;
-use sync::{Atomic, CachePadded, Ordering, PlantedMistake, Platform, ThreadOwned, model_is_over};
+use sync::{Atomic, CachePadded, Ordering, PlantedMistake, Platform, ThreadOwned, Writers, model_is_over};
 
 use super::adaptive::decisions::GroupDecision;
 use super::adaptive::queues::QueueClaims;
@@ -215,9 +215,22 @@ impl<P: Platform, D: Domain<P>> PolledCell<P, D> {
             }
         }
         self.owner.store(P::thread_index(), Ordering::Relaxed);
+        self.publish_as(Writers::One);
         owned_cells::own(&hub.cells);
         self.domain.claim();
         true
+    }
+
+    /// How the readiness of the cell's connections is written from now on, if threads may share the cell: by plain stores while the
+    /// calling thread, which owns it, has it at home. A thread that sleeps until a socket is ready pays for them with a heavy fence,
+    /// and the sockets of a cell at home are used by the thread that polls, which does not sleep so.
+    #[inline]
+    fn publish_as(&self, writers: Writers) {
+        if D::SHARED
+            && let Some(mut counted) = self.cell.borrow_mine()
+        {
+            counted.cell.publish_as(writers);
+        }
     }
 
     /// Releases the cell, and wakes a polling thread that was turned away meanwhile. Mail that arrived meanwhile is run
@@ -226,6 +239,7 @@ impl<P: Platform, D: Domain<P>> PolledCell<P, D> {
         let was_home = self.owner.load(Ordering::Relaxed) != NO_THREAD;
         if was_home {
             self.domain.release_claims();
+            self.publish_as(Writers::Many);
             self.owner.store(NO_THREAD, Ordering::Relaxed);
         }
         self.give_up(hub, D::BUDGET);
@@ -461,6 +475,11 @@ impl<P: Platform, D: Domain<P>> Exclusion<P> for PolledCell<P, D> {
 
     fn has_batch_time(&self) -> bool {
         !D::SHARED || self.is_polled_by_me()
+    }
+
+    #[inline(always)]
+    fn has_batch_time_inside(&self, cell: &Cell<P>) -> bool {
+        !D::SHARED || cell.is_published_plainly()
     }
 
     fn decisions(&self) -> Vec<GroupDecision> {

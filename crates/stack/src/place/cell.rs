@@ -97,6 +97,17 @@ impl<P: Platform> Cell<P> {
         }
     }
 
+    /// From now on state published for other threads is written by plain stores or not, as [`Cell::new`] says.
+    pub(crate) fn publish_as(&mut self, writers: Writers) {
+        self.writers = writers;
+    }
+
+    /// Whether it is written by plain stores.
+    #[inline(always)]
+    pub(crate) fn is_published_plainly(&self) -> bool {
+        self.writers == Writers::One
+    }
+
     /// This is the cell with this index of those to which flows are bound. It has nothing yet.
     pub(crate) fn bind(&mut self, bindings: &Arc<FlowBindings<P>>, index: usize) {
         self.directory.connections.bindings = CellBindings::of(bindings, index);

@@ -58,7 +58,14 @@ struct Trial {
 /// The counts of one group. See the head of this file.
 #[derive(Debug, Default)]
 pub struct GroupCounts {
+    /// All but the number of entries, which is known where the window ends.
     counted: WindowCounts,
+    /// Entries until the window ends.
+    left: u32,
+    /// What the entries of `user` since the last turn would cost, if they were handed over. No vote yet.
+    unvoted: u64,
+    /// The thread whose entries these are.
+    user: usize,
     /// The thread that has more than half of the entries, each by what it would cost to hand it over, if one has: Boyer and
     /// Moore's vote.
     candidate: usize,
@@ -69,7 +76,7 @@ pub struct GroupCounts {
     work: u64,
     /// The thread of the last entry.
     last: usize,
-    /// Entries in this window; 0: none has begun.
+    /// Entries in this window, unless it ends early; 0: none has begun.
     length: u32,
     trial: Option<Trial>,
     /// Windows until the next change.
@@ -114,32 +121,54 @@ impl GroupCounts {
     /// Counts an entry by `caller`. True: the window is over, and [`GroupCounts::end`] is to be called.
     #[inline(always)]
     pub fn add(&mut self, how: CellUse, caller: usize) -> bool {
-        let (user, cause) = match how {
-            CellUse::Message { waiting, packets, awaited } => {
-                self.counted.handoffs += 1;
-                self.counted.awaited += u32::from(awaited);
-                self.counted.longest = self.counted.longest.max(u32::try_from(waiting).unwrap_or(u32::MAX));
-                (OTHERS, UseCause::Arrival { packets })
-            }
+        let cause = match how {
+            CellUse::Message { waiting, packets, awaited } => return self.add_message(waiting, packets, awaited),
+            CellUse::Look => return false,
             CellUse::Visit(cause) => {
                 self.counted.visits += 1;
-                (caller, cause)
+                cause
             }
-            CellUse::Owner(cause) => (caller, cause),
-            CellUse::Look => return false,
+            CellUse::Owner(cause) => cause,
         };
-        self.counted.entries += 1;
-        self.work += if let UseCause::Arrival { packets } = cause { packets as u64 } else { 1 };
-        self.counted.turns += u32::from(user != self.last);
-        self.last = user;
-        if user != OTHERS {
-            self.vote(user, if cause == UseCause::Call { AWAITED } else { HANDOFF });
+        if caller != self.last {
+            self.turn(caller);
+            self.user = caller;
         }
-        self.counted.entries >= self.length || self.counted.awaited > 0
+        let (work, weight) = match cause {
+            UseCause::Call => (1, AWAITED),
+            UseCause::Arrival { packets } => (packets as u64, HANDOFF),
+        };
+        self.work += work;
+        self.unvoted += weight;
+        self.left = self.left.saturating_sub(1);
+        self.left == 0
     }
 
-    #[inline(always)]
-    fn vote(&mut self, caller: usize, weight: u64) {
+    /// [`GroupCounts::add`] for what was handed over. A call that was waited for ends the window.
+    #[inline(never)]
+    fn add_message(&mut self, waiting: usize, packets: usize, awaited: bool) -> bool {
+        self.counted.handoffs += 1;
+        self.counted.awaited += u32::from(awaited);
+        self.counted.longest = self.counted.longest.max(u32::try_from(waiting).unwrap_or(u32::MAX));
+        if self.last != OTHERS {
+            self.turn(OTHERS);
+        }
+        self.work += packets as u64;
+        self.left = self.left.saturating_sub(1);
+        self.left == 0 || awaited
+    }
+
+    /// Another thread than that of the last entry has one.
+    #[inline(never)]
+    fn turn(&mut self, to: usize) {
+        self.vote();
+        self.counted.turns += 1;
+        self.last = to;
+    }
+
+    /// The votes of `user` since the last turn, all at once: the outcome is the same.
+    fn vote(&mut self) {
+        let (caller, weight) = (self.user, std::mem::take(&mut self.unvoted));
         self.weight += weight;
         if caller == self.candidate {
             self.votes += weight;
@@ -158,10 +187,12 @@ impl GroupCounts {
         book: &mut Book,
     ) -> Option<GroupPlace> {
         if self.length == 0 {
-            self.length = lengths.first;
+            (self.length, self.left) = (lengths.first, lengths.first - 1);
             return None;
         }
+        self.vote();
         let (mut counts, work) = (std::mem::take(&mut self.counted), std::mem::take(&mut self.work));
+        counts.entries = self.length - self.left;
         // Entries that were handed over are nobody's. Of the others the votes are what the candidate has more than the rest.
         counts.by_others = (std::mem::take(&mut self.weight) - std::mem::take(&mut self.votes)) / 2;
         if let (GroupPlace::Home(home), Some(here)) = (end.place, end.here)
@@ -180,6 +211,7 @@ impl GroupCounts {
         let settles = self.trial.is_some() || next.is_some();
         self.stay = if next.is_some() { 0 } else { self.stay.saturating_add(1) };
         self.length = if settles { lengths.first } else { (2 * self.length).min(lengths.longest) };
+        self.left = self.length;
         next
     }
 

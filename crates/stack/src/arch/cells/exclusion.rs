@@ -71,6 +71,12 @@ pub trait Exclusion<P: Platform>: Send + Sync + 'static {
         false
     }
 
+    /// The same for the thread that is in the cell.
+    #[inline(always)]
+    fn has_batch_time_inside(&self, _: &Cell<P>) -> bool {
+        self.has_batch_time()
+    }
+
     /// See [`RunningArchitecture::decisions`](crate::arch::RunningArchitecture::decisions).
     fn decisions(&self) -> Vec<GroupDecision> {
         Vec::new()

@@ -305,6 +305,18 @@ fn a_cell_says_to_whom_it_belongs() {
     assert!(!elsewhere(|| core.cell().is_home()));
 }
 
+/// Readiness is written by plain stores while a cell that threads may share is at home.
+#[test]
+fn a_cell_at_home_publishes_by_plain_stores() {
+    let scene = Scene::<true, false>::new();
+    let is_plain = || scene.cell().seize(scene.hub(), |cell| cell.is_published_plainly());
+    assert_eq!(is_plain(), Some(false));
+    scene.tick(START.as_nanos());
+    assert_eq!(is_plain(), Some(true));
+    scene.cell().retire(scene.hub());
+    assert_eq!(is_plain(), Some(false), "it has no home");
+}
+
 /// A receive thread that may not own a shared cell runs its messages and timers when they are due.
 #[test]
 fn any_thread_does_what_is_due_in_a_shared_cell() {
