@@ -3,12 +3,15 @@
 //!
 //! `cargo run -p heddle-vsmp --example best_fixed -- --cpus 1,2,4,8 --conns 6,64 --seeds 3`; also `--loads bulk,rpc,connect`,
 //! `--flows spread,home,uneven`, `--first N`, the first of the seeds, `--ms N`, `--machine NAME`, and names of architectures.
-//! `--applications own`: they have threads of their own, instead of the receive threads.
+//! `--applications own`: they have threads of their own, instead of the receive threads. `--on real`: on this machine instead of a model,
+//! with the architectures by turns in each of as many rounds as there are seeds; each share is the median of those of the rounds, with the
+//! least and the greatest.
 
 use std::str::FromStr;
 use std::time::Duration;
 
 use stack::Architecture;
+use sync::Real;
 use vsmp::preset::{Kernel, Preset};
 use vsmp::workload::pair::{Applications, Flows, Load, Pair};
 use vsmp::workload::windows::{Rate, Window, Windows};
@@ -31,6 +34,7 @@ struct Args {
     seeds: u64,
     ms: u64,
     applications: Applications,
+    on_real: bool,
 }
 
 fn listed<T: FromStr>(text: &str) -> Vec<T> {
@@ -49,6 +53,7 @@ fn args() -> Args {
         seeds: 3,
         ms: 12,
         applications: Applications::ReceiveThreads,
+        on_real: false,
     };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
@@ -64,6 +69,7 @@ fn args() -> Args {
             "--seeds" => args.seeds = value.parse().expect("a number"),
             "--ms" => args.ms = value.parse().expect("a number"),
             "--applications" if value == "own" => args.applications = Applications::OwnThreads,
+            "--on" if value == "real" => args.on_real = true,
             _ => panic!("no option is called {word}"),
         }
     }
@@ -104,6 +110,10 @@ fn line(args: &Args, (load, flows): (&str, &str), cpus: usize, connections: usiz
         time: Duration::from_millis(args.ms),
         ..Pair::new(arch)
     };
+    if args.on_real {
+        print!("{load:<8}{flows:<8}{cpus:>5}{connections:>7}");
+        return rounds(args, pair);
+    }
     let rates: Vec<f64> = args.archs.iter().map(|arch| rate(args, &pair(*arch))).collect();
     let (compared, fixed) = rates.split_last().expect("an architecture");
     let best = fixed.iter().copied().fold(0.0, f64::max);
@@ -123,6 +133,32 @@ fn rate(args: &Args, pair: &Pair) -> f64 {
         if args.applications == Applications::OwnThreads { mean(&windows) } else { steady(&windows) }
     };
     (args.first..args.first + args.seeds).map(of).sum::<f64>() / args.seeds as f64
+}
+
+/// The rates on this machine, relative to the architecture that is the best in the median.
+fn rounds(args: &Args, pair: impl Fn(Architecture) -> Pair) {
+    let run = |arch: Architecture, seed| {
+        let (transferred, windows) = Pair { seed, ..pair(arch) }.run_on::<Real>();
+        assert_eq!(transferred.wrong, 0, "no byte is another one");
+        mean(&windows)
+    };
+    let round = |seed| args.archs.iter().map(|arch| run(*arch, seed)).collect::<Vec<f64>>();
+    let rounds: Vec<Vec<f64>> = (args.first..args.first + args.seeds).map(round).collect();
+    let all = |arch: usize| rounds.iter().map(move |round| round[arch]);
+    let best = (0..args.archs.len()).max_by(|one, other| median(all(*one)).total_cmp(&median(all(*other))));
+    let Some(best) = best else { return };
+    for arch in 0..args.archs.len() {
+        let shares = || rounds.iter().map(|round| round[arch] / round[best]);
+        let (least, greatest) = (shares().fold(f64::MAX, f64::min), shares().fold(0.0, f64::max));
+        print!("  {} {:.2} ({least:.2} to {greatest:.2})", args.archs[arch], median(shares()));
+    }
+    println!();
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }
 
 fn steady(windows: &[Window]) -> f64 {
