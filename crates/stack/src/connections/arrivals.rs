@@ -254,7 +254,7 @@ fn adopt<L: Place>(
     }
     // Nearly every child is complete here; its place returns to the listener before the directory is released.
     let (admitted, table, rest) = match table {
-        TableChange::Established => match admission.enter(&socket) {
+        TableChange::Established => match admission.enter(socket) {
             Admitted::New(listener, rest) => (Some(Admitted::New(listener, None)), TableChange::None, rest),
             other => (Some(other), TableChange::None, None),
         },

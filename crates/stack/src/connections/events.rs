@@ -83,9 +83,10 @@ pub trait Events: Place {
     /// Performs the effects of an event.
     #[inline(always)]
     fn settle(&mut self, id: &Self::Id, effects: Effects, now: Time, deferred: &mut DeferredEffects<Self::Platform>) {
+        let changes = effects.table != TableChange::None;
         // A change that sets the wake-up anew does so below: an entry made here would only be taken out again.
         if let Some(deadline) = effects.deadline
-            && !(Self::REARMS && effects.table.replaces_wake_up())
+            && !(Self::REARMS && changes && effects.table.replaces_wake_up())
         {
             let due = self.arm(id, deadline);
             self.call_for(due, deferred);
@@ -93,7 +94,7 @@ pub trait Events: Place {
         if effects.path != PathUpdate::None {
             self.path_update(id, effects.path, now, deferred);
         }
-        if effects.table != TableChange::None {
+        if changes {
             self.change(id, effects, now, deferred);
         }
     }
@@ -180,7 +181,7 @@ pub trait Events: Place {
         let admitted = self.with_directory(|directory, _| {
             let slot = Self::slot(directory, id)?;
             let admission = directory.take_admission(slot)?;
-            let admitted = admission.enter(&Self::user(directory, slot)?);
+            let admitted = admission.enter(Self::user(directory, slot)?);
             if let Admitted::New(listener, Some(rest)) = admitted {
                 directory.early.insert(slot, rest);
                 return Some(Admitted::New(listener, None));

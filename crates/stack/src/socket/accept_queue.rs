@@ -137,7 +137,7 @@ impl<P: Platform> AcceptQueues<P> {
     ///
     /// # Errors
     /// The listener has been closed.
-    pub(super) fn establish(&self, child: &Arc<TcpSocket<P>>, queued: bool) -> Result<(), Closed> {
+    pub(super) fn establish(&self, child: Arc<TcpSocket<P>>, queued: bool) -> Result<(), Closed> {
         let shard = self.own();
         let mut queue = shard.queue.lock();
         if queue.closed {
@@ -146,7 +146,7 @@ impl<P: Platform> AcceptQueues<P> {
         if !queued {
             return Ok(());
         }
-        queue.established.push_back(child.clone());
+        queue.established.push_back(child);
         shard.waiting.store(queue.established.len(), Ordering::Relaxed);
         drop(queue);
         if self.shards.len() > 1 {
@@ -388,7 +388,7 @@ mod tests {
 
         fn establish_here(&self, ports: Range<u16>) {
             for port in ports {
-                assert_eq!(self.queues.establish(&child(port), true), Ok(()));
+                assert_eq!(self.queues.establish(child(port), true), Ok(()));
                 self.ready.0.raise(Readiness::ACCEPTABLE);
             }
         }
@@ -604,7 +604,7 @@ mod tests {
     fn with_one_receive_thread_the_order_is_kept() {
         let world = World::new(1);
         world.establish(0, 1..3);
-        world.on(None, |world| assert_eq!(world.queues.establish(&child(3), true), Ok(())));
+        world.on(None, |world| assert_eq!(world.queues.establish(child(3), true), Ok(())));
         world.establish(0, 4..5);
         assert_eq!(world.accept(None, 9), [1, 2, 3, 4]);
     }
@@ -629,7 +629,7 @@ mod tests {
         world.establish(1, 2..4);
         assert_eq!((world.queues.close().len(), world.queues.waiting()), (3, 0));
         for receiver in [Some(0), Some(1), None] {
-            assert_eq!(world.on(receiver, |world| world.queues.establish(&child(9), true)), Err(Closed));
+            assert_eq!(world.on(receiver, |world| world.queues.establish(child(9), true)), Err(Closed));
             assert_eq!(world.accept(receiver, 1), []);
         }
     }

@@ -229,7 +229,7 @@ impl<P: Platform> ListenerShared<P> {
     ///
     /// # Errors
     /// The listener has been closed meanwhile: the connection must be reset.
-    pub fn establish(&self, child: &Arc<TcpSocket<P>>) -> Result<(), Closed> {
+    pub fn establish(&self, child: Arc<TcpSocket<P>>) -> Result<(), Closed> {
         self.queues.end_handshake();
         self.queues.establish(child, self.acceptor.get().is_none())
     }
@@ -334,7 +334,7 @@ impl<P: Platform> Admission<P> {
     }
 
     /// The connection may enter the accept queue. Phase *inside*.
-    pub fn enter(self, child: &Arc<TcpSocket<P>>) -> Admitted<P> {
+    pub fn enter(self, child: Arc<TcpSocket<P>>) -> Admitted<P> {
         match self {
             Admission::Handshake(listener) => match listener.establish(child) {
                 Ok(()) => Admitted::New(listener, None),
@@ -434,7 +434,7 @@ mod tests {
         };
         assert_eq!(listener.take_place(), full(0, 0, 2), "as they were before");
         assert_eq!((listener.take_place(), listener.backlog()), (full(0, 1, 2), full(0, 2, 2)));
-        assert_eq!(listener.establish(&child(1)), Ok(()));
+        assert_eq!(listener.establish(child(1)), Ok(()));
         assert_eq!((listener.backlog(), listener.occupancy()), (full(1, 1, 2), (1, 1)));
         listener.abandon();
         assert_eq!(listener.occupancy(), (0, 1));
@@ -458,7 +458,7 @@ mod tests {
         assert_eq!(port(listener.accept()), None);
         for port in [5, 6] {
             listener.take_place();
-            assert_eq!(listener.establish(&child(port)), Ok(()));
+            assert_eq!(listener.establish(child(port)), Ok(()));
         }
         listener.ready.raise(Readiness::ACCEPTABLE);
         assert_eq!(port(listener.accept()), Some(5));
@@ -484,7 +484,7 @@ mod tests {
         assert_eq!(port(listener.accept()), None);
         assert_eq!(taken(), before);
         listener.take_place();
-        assert_eq!(listener.establish(&child(1)), Ok(()));
+        assert_eq!(listener.establish(child(1)), Ok(()));
         // The readiness comes later.
         assert_eq!((port(listener.accept()), taken()), (Some(1), before + 2));
     }
@@ -494,10 +494,10 @@ mod tests {
         let listener = any();
         listener.take_place();
         listener.take_place();
-        assert_eq!(listener.establish(&child(1)), Ok(()));
+        assert_eq!(listener.establish(child(1)), Ok(()));
         assert_eq!(listener.close().into_iter().map(|child| port(Some(child))).collect::<Vec<_>>(), [Some(1)]);
         assert_eq!(listener.occupancy(), (1, 0));
-        assert_eq!(listener.establish(&child(2)), Err(Closed));
+        assert_eq!(listener.establish(child(2)), Err(Closed));
         assert_eq!((listener.occupancy(), port(listener.accept()), listener.close().len()), ((0, 0), None, 0));
     }
 
@@ -582,11 +582,11 @@ mod tests {
             end(place);
             assert_eq!(held(&listener), (0, 0, 0));
         }
-        assert!(matches!(half_open(&listener).enter(&child(1)), Admitted::New(_, None)));
+        assert!(matches!(half_open(&listener).enter(child(1)), Admitted::New(_, None)));
         assert_eq!(held(&listener), (0, 1, 0));
         let place = half_open(&listener);
         listener.close();
-        assert!(matches!(place.enter(&child(2)), Admitted::Closed));
+        assert!(matches!(place.enter(child(2)), Admitted::Closed));
         assert_eq!(held(&listener), (0, 0, 0));
     }
 
@@ -595,13 +595,13 @@ mod tests {
     #[test]
     fn an_early_connection_counts_as_pending_until_its_handshake_ends() {
         let listener = any();
-        let enter = |place: Admission<Real>| match place.enter(&child(1)) {
+        let enter = |place: Admission<Real>| match place.enter(child(1)) {
             Admitted::New(_, Some(place)) => place,
             _ => panic!("it is new, and holds a place"),
         };
         let place = enter(early(&listener));
         assert_eq!(held(&listener), (0, 1, 1));
-        assert!(matches!(place.enter(&child(1)), Admitted::Known), "its handshake is complete");
+        assert!(matches!(place.enter(child(1)), Admitted::Known), "its handshake is complete");
         assert_eq!(held(&listener), (0, 1, 0));
         enter(early(&listener)).abandon();
         assert_eq!(held(&listener), (0, 2, 0));
@@ -613,7 +613,7 @@ mod tests {
         let closed = any();
         let place = early(&closed);
         closed.close();
-        assert!(matches!(place.enter(&child(1)), Admitted::Closed));
+        assert!(matches!(place.enter(child(1)), Admitted::Closed));
         assert_eq!(held(&closed), (0, 0, 0));
     }
 }

@@ -27,7 +27,7 @@ pub fn queued_while_falling_asleep<P: Platform>(connections: u16) {
         alarms.run_here(1);
         for port in 1..=connections {
             receives.take_place();
-            receives.establish(&child(port)).expect("the listener is open");
+            receives.establish(child(port)).expect("the listener is open");
             receives.ready.raise(Readiness::ACCEPTABLE);
         }
     });
