@@ -245,7 +245,7 @@ fn adopt<L: Place>(
 ) -> Option<Adopted<L>> {
     let Child { flow, route, admission, ready, deadline, path, table, tx_blocked, absent } = child;
     let socket = TcpSocket::new(flow);
-    socket.ready.begin(ready);
+    socket.ready.begin(ready, site.writers);
     let new = NewConnection { flow, pcb, route, socket: socket.clone() };
     let (id, key) = L::insert(directory, site, new, absent)?;
     socket.placed(key);

@@ -411,6 +411,7 @@ impl<P: Platform> Place for Cell<P> {
         let route = directory.half_open.routes.recall(flow.tuple.remote_addr, request.generation);
         let recalled = route.generation;
         let OpenRequest { params, socket, fast_open, .. } = request;
+        socket.ready.begin(Readiness::NONE, site.writers);
         let (socket, fast_open) = (socket.clone(), fast_open.take());
         let unopened = || Pcb::unopened(params, site.shared.control().tcp(), now);
         let key = directory.connections.insert(absent, flow.hash, || Connection {

@@ -6,8 +6,8 @@
 //! is never clear while there is something: no wake-up is lost. Waiters and watches are notified when no guard is held
 //! any more.
 //!
-//! Where one thread has all connections of a stack, the bits that change with each segment are in a word of their own,
-//! which only that thread writes, by plain stores. A sleeper pays for that with a heavy fence: it announces that it
+//! Where one thread has all connections of a stack, the bits are in a word of their own, but for those of errors, which a
+//! user's thread clears. Only the thread with the connections writes that word, by plain stores. A sleeper pays for that with a heavy fence: it announces that it
 //! waits, fences, and reads the bits; the writer sets the bits, fences lightly, and checks for waiters. At least one of
 //! the two sees the other.
 
@@ -31,8 +31,8 @@ const MOVED: u32 = 1 << 28;
 const PLAIN: u32 = 1 << 29;
 /// The connection has a handler, which is called instead of waking waiters. Never cleared.
 const HANDLED: u32 = 1 << 27;
-/// The bits that change with each segment.
-const HOT: u32 = Readiness::READABLE.union(Readiness::WRITABLE).bits() as u32;
+/// The bits that a user clears without the connection, so that two threads may write them at once.
+const ERRORS: u32 = Readiness::ERROR.union(Readiness::SOFT_ERROR).bits() as u32;
 
 /// A socket that has a readiness word: a connection, a listener, a datagram socket.
 pub trait Pollable<P: Platform>: Send + Sync + 'static {
@@ -52,8 +52,7 @@ pub trait Pollable<P: Platform>: Send + Sync + 'static {
 #[repr(C)]
 pub struct ReadyState<P: Platform> {
     word: P::AtomicU32,
-    /// The per-segment bits set by plain stores. Written by one thread at a time, which has exclusive use of the
-    /// connection.
+    /// The bits set by plain stores. Written by one thread at a time, which has exclusive use of the connection.
     own: P::AtomicU32,
     /// Its owner's; see [`ReadyState::with_owner_word`].
     owner_word: u32,
@@ -158,9 +157,16 @@ impl<P: Platform> ReadyState<P> {
 
     /// Sets the bits that a socket has from the beginning, before anything can wait for it.
     #[inline]
-    pub(crate) fn begin(&self, bits: Readiness) {
+    pub(crate) fn begin(&self, bits: Readiness, writers: Writers) {
+        let bits = u32::from(bits.bits());
         // No other thread knows the socket yet.
-        self.word.store(bits.bits().into(), Ordering::Relaxed);
+        match writers {
+            Writers::One => {
+                self.own.store(bits & !ERRORS, Ordering::Relaxed);
+                self.word.store(bits & ERRORS | PLAIN, Ordering::Relaxed);
+            }
+            Writers::Many => self.word.store(bits, Ordering::Relaxed),
+        }
     }
 
     /// Sets `bits`, wakes sleepers and marks the socket in its poll set. Phase *after*: no guard is held.
@@ -248,14 +254,14 @@ impl<P: Platform> ReadyState<P> {
     #[inline]
     fn set_plainly(&self, bits: Readiness) -> u32 {
         let bits = u32::from(bits.bits());
-        let (own, hot) = (self.own.load(Ordering::Relaxed), bits & HOT);
-        if own & hot != hot {
-            self.own.store(own | hot, Ordering::Release);
+        let (own, plain) = (self.own.load(Ordering::Relaxed), bits & !ERRORS);
+        if own & plain != plain {
+            self.own.store(own | plain, Ordering::Release);
             P::light_fence();
         }
-        // PLAIN once for a socket: a mark made before that is seen here, and a thread that marks the word later sees this
-        // bit.
-        self.set_in_word(bits & !HOT | PLAIN, self.word.load(Ordering::Acquire))
+        // PLAIN at most once for a socket, unless it has it from the beginning: a mark made before that is seen here, and a
+        // thread that marks the word later sees this bit.
+        self.set_in_word(bits & ERRORS | PLAIN, self.word.load(Ordering::Acquire))
     }
 
     /// Sets `bits`; returns the previous word.
