@@ -124,7 +124,7 @@ impl AsFd for Poller {
 
 impl Source for TcpStream {
     fn register(&self, poller: &Poller, token: usize) {
-        self.socket().ready.register(self.socket(), &poller.handle.set, token);
+        self.socket().ready.register_handle(self.socket(), &poller.handle.set, token, self.place());
     }
 
     fn deregister(&self) {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use stack::call::{Call, Reply};
 use stack::socket::channel::Channel;
 use stack::socket::{Readiness, TcpSocket};
-use sync::{Atomic, Lock, LockClass, LockKind, OnceBox, Ordering, Platform, Real};
+use sync::{Atomic, Lock, LockClass, LockKind, OnceBox, Ordering, Platform, PrefetchHint, Real};
 use tcp::{SetOption, SocketOption, StatusReport};
 
 use crate::address::ToAddr;
@@ -162,6 +162,11 @@ impl TcpStream {
 
     pub(crate) fn driver(&self) -> Option<usize> {
         self.inner.stack.raw().driver_of(&self.inner.socket.flow())
+    }
+
+    /// Where its handles' common part is.
+    pub(crate) fn place(&self) -> PrefetchHint {
+        PrefetchHint::of(&*self.inner)
     }
 
     pub(crate) fn socket(&self) -> &Arc<TcpSocket<Real>> {

@@ -42,6 +42,41 @@ impl PktBuf {
     }
 }
 
+/// Bytes of a cache line. A block's header begins one.
+const LINE: usize = align_of::<BlockHeader>();
+
+/// Where a packet is in memory that will be used soon. It is for the processor alone and no way to the packet, which may
+/// have gone meanwhile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PacketPlace(
+    /// The address of the block's header. The low bits, which it does not need, count the lines from there to the packet's
+    /// first byte; 0 if that is not near.
+    usize,
+);
+
+impl PacketPlace {
+    /// That of no packet.
+    pub const NONE: PacketPlace = PacketPlace(0);
+
+    /// Where this packet is now.
+    #[inline(always)]
+    pub fn of(buffer: &PktBuf) -> PacketPlace {
+        let header = core::ptr::from_ref(buffer.block.header()).addr();
+        let lines = buffer.as_ptr().addr().wrapping_sub(header) / LINE;
+        PacketPlace(header | if lines < LINE { lines } else { 0 })
+    }
+
+    /// Asks the processor for the header of the block, and for the first line of the packet.
+    #[inline(always)]
+    pub fn prefetch(self) {
+        let header = core::ptr::without_provenance::<u8>(self.0 & !(LINE - 1));
+        if !header.is_null() {
+            sync::prefetch(header);
+            sync::prefetch(header.wrapping_add(self.0 % LINE * LINE));
+        }
+    }
+}
+
 impl PacketBounds {
     #[inline]
     pub(crate) const fn new(start: u32, end: u32) -> PacketBounds {
@@ -609,6 +644,21 @@ mod tests {
         // The cache is last in, first out: the same block is returned.
         let again = PktBuf::alloc(10).unwrap();
         assert_eq!((again.meta(), again.network_packet()), (&Meta::default(), None));
+    }
+
+    #[test]
+    fn a_place_has_the_header_and_the_first_line_of_the_packet() {
+        for (front, line) in [(0, 3), (63, 3), (64, 4), (1000, 18)] {
+            let mut buf = PktBuf::from_slice(&counting(1200)).unwrap();
+            let header = core::ptr::from_ref(buf.block.header()).addr();
+            buf.pull_front(front);
+            assert_eq!(PacketPlace::of(&buf), PacketPlace(header + line), "{front} bytes in front");
+            PacketPlace::of(&buf).prefetch();
+        }
+        let mut far = PktBuf::from_slice(&counting(16_000)).unwrap();
+        far.pull_front(15_000);
+        assert_eq!(PacketPlace::of(&far).0 % LINE, 0, "the header alone");
+        PacketPlace::NONE.prefetch();
     }
 
     #[test]

@@ -60,7 +60,7 @@ mod shared;
 mod sum;
 
 pub use block::MAX_CAPACITY;
-pub use buffer::{HEADROOM, PktBuf};
+pub use buffer::{HEADROOM, PacketPlace, PktBuf};
 pub use chunk::Chunk;
 pub use depot::Caching;
 pub use foreign::ForeignBuf;

@@ -15,7 +15,7 @@ use crate::attempt::attempt;
 use crate::internet_deadline::DeadlineEffect;
 use crate::links::Links;
 use crate::socket::handler::{HandlerState, Post};
-use crate::socket::poll::MemberNumber;
+use crate::socket::poll::{MemberEdge, Surroundings};
 use crate::socket::readiness::ReadinessWaiter;
 use crate::socket::{ListenerShared, PollSet, Readiness, TcpSocket, UdpShared};
 use crate::upcalls::{self, Risen, Upcalls};
@@ -23,7 +23,7 @@ use crate::upcalls::{self, Risen, Upcalls};
 /// Effects to perform once the guard is dropped. Make one for each guard, or for each batch of events under one guard.
 pub struct DeferredEffects<P: Platform> {
     /// Members of `set` with a readiness edge: nearly all wake-ups. Their bits are set already.
-    members: SmallVec<[MemberNumber; 4]>,
+    members: SmallVec<[MemberEdge; 4]>,
     /// The poll set of the first edge: one reference for a batch of them.
     set: Option<Arc<PollSet<P>>>,
     /// Other sockets with a readiness edge. Their bits are set as well.
@@ -71,15 +71,33 @@ impl<P: Platform> DeferredEffects<P> {
     /// A connection has a readiness edge. True: it has a handler, which is to be called.
     #[inline(always)]
     pub(crate) fn wake(&mut self, socket: &Arc<TcpSocket<P>>, bits: Readiness, writers: Writers) -> bool {
-        !bits.is_empty() && self.wake_for(socket, bits, writers)
+        !bits.is_empty() && self.wake_for(socket, bits, writers, Surroundings::CACHED)
+    }
+
+    /// [`DeferredEffects::wake`] of a user that will touch these `around`.
+    #[inline(always)]
+    pub(crate) fn wake_amid(
+        &mut self,
+        socket: &Arc<TcpSocket<P>>,
+        bits: Readiness,
+        writers: Writers,
+        around: impl FnOnce() -> Surroundings,
+    ) -> bool {
+        !bits.is_empty() && self.wake_for(socket, bits, writers, around())
     }
 
     #[inline(never)]
-    fn wake_for(&mut self, socket: &Arc<TcpSocket<P>>, bits: Readiness, writers: Writers) -> bool {
+    fn wake_for(
+        &mut self,
+        socket: &Arc<TcpSocket<P>>,
+        bits: Readiness,
+        writers: Writers,
+        around: Surroundings,
+    ) -> bool {
         let waiter = socket.ready.rise(bits, writers);
         // Nobody waits besides a handler.
         matches!(waiter, ReadinessWaiter::Other) && socket.ready.is_handled()
-            || !self.noted(waiter) && self.wake_other(socket, bits)
+            || !self.noted(waiter, around) && self.wake_other(socket, bits)
     }
 
     #[inline(never)]
@@ -144,14 +162,14 @@ impl<P: Platform> DeferredEffects<P> {
     /// A connection waits to be accepted.
     pub fn wake_listener(&mut self, listener: &Arc<ListenerShared<P>>) {
         let bits = Readiness::ACCEPTABLE;
-        if !self.noted(listener.ready.rise(bits, Writers::Many)) {
+        if !self.noted(listener.ready.rise(bits, Writers::Many), Surroundings::CACHED) {
             self.others.push((Risen::Listener(listener.clone()), bits));
         }
     }
 
     /// A datagram socket has a readiness edge.
     pub(crate) fn wake_datagrams(&mut self, socket: &Arc<UdpShared<P>>, bits: Readiness, writers: Writers) {
-        if !self.noted(socket.ready.rise(bits, writers)) {
+        if !self.noted(socket.ready.rise(bits, writers), Surroundings::CACHED) {
             self.others.push((Risen::Datagrams(socket.clone()), bits));
         }
     }
@@ -159,7 +177,7 @@ impl<P: Platform> DeferredEffects<P> {
     /// The bits of a socket with this waiter have risen: records its number if it is in the poll set of most edges of a batch.
     /// False: it has another waiter.
     #[inline(always)]
-    fn noted(&mut self, waiter: ReadinessWaiter<'_, P>) -> bool {
+    fn noted(&mut self, waiter: ReadinessWaiter<'_, P>, around: Surroundings) -> bool {
         let (set, number) = match waiter {
             ReadinessWaiter::None => {
                 sync::walk::note(file!(), "the socket's user finds it ready: nobody sleeps on it");
@@ -177,7 +195,7 @@ impl<P: Platform> DeferredEffects<P> {
             Some(_) => {}
             None => self.begin_set(set),
         }
-        self.members.push(number);
+        self.members.push(MemberEdge { number, around });
         true
     }
 

@@ -1,5 +1,6 @@
 //! A receive thread that knows the flows of a batch asks the processor for their connections before it processes the first
-//! segment, where the cell is its own and has more connections than the caches hold.
+//! segment, where the cell is its own and has more connections than the caches hold. So does a thread that is told of events of
+//! such connections, if it has caused them by receiving.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use every_arch::every_arch;
 use observe::Counter;
 use stack::Architecture;
-use stack::socket::{ListenerShared, TcpSocket};
+use stack::socket::{ListenerShared, PollSet, TcpSocket};
 use sync::Real;
 use testbed::frames::{self, Ends, ISS, Segment, tcp_of};
 use testbed::node::{Node, NodeConfig};
@@ -22,7 +23,7 @@ struct Crowd {
     _listener: Arc<ListenerShared<Real>>,
     ends: Ends,
     peers: Vec<Peer>,
-    _sockets: Vec<Arc<TcpSocket<Real>>>,
+    sockets: Vec<Arc<TcpSocket<Real>>>,
 }
 
 /// A peer's port, its next number, and the number that it expects.
@@ -48,7 +49,7 @@ impl Crowd {
             sockets.push(listener.accept().expect("a child waits"));
             peers.push(Peer { port, seq, expects });
         }
-        Crowd { node, _listener: listener, ends, peers, _sockets: sockets }
+        Crowd { node, _listener: listener, ends, peers, sockets }
     }
 
     /// Data of each of these connections arrives as one batch. Returns how many connections were asked for.
@@ -114,4 +115,34 @@ fn connections_of_a_small_cell_are_not_asked_for(arch: Architecture) {
         let mut crowd = Crowd::of(arch, ends, 500);
         assert_eq!(crowd.receive_known(100..108), 0, "{arch}");
     }
+}
+
+/// A set with all connections of the crowd, whose events are taken.
+fn watched(crowd: &Crowd) -> Arc<PollSet<Real>> {
+    let set = PollSet::new(false).expect("a set without a descriptor");
+    crowd.sockets.iter().enumerate().for_each(|(token, socket)| socket.ready.register(socket, &set, token));
+    while set.try_wait(&mut Vec::new(), 64) > 0 {}
+    set
+}
+
+#[test]
+fn connections_of_events_are_asked_for_where_there_are_many() {
+    for (arch, count, asked) in [("up", 520, 40), ("shared-nothing", 520, 40), ("giant", 520, 40), ("up", 500, 0)] {
+        let mut crowd = Crowd::of(Architecture::named(arch), Ends::BOTH_FAMILIES[0], count);
+        let set = watched(&crowd);
+        crowd.receive(100..140);
+        assert_eq!(set.expected(), 0, "{arch}: no event was taken");
+        assert_eq!(set.try_wait(&mut Vec::new(), 64), 40);
+        assert_eq!(set.expected(), asked, "{arch} with {count}");
+    }
+}
+
+/// Another thread would take the connection's lines from the one that has received.
+#[test]
+fn another_thread_asks_for_no_connection() {
+    let mut crowd = Crowd::of(Architecture::named("up"), Ends::BOTH_FAMILIES[0], 520);
+    let set = watched(&crowd);
+    crowd.receive(100..140);
+    let taken = std::thread::scope(|threads| threads.spawn(|| set.try_wait(&mut Vec::new(), 64)).join());
+    assert_eq!((taken.ok(), set.expected()), (Some(40), 0));
 }

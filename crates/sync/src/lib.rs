@@ -86,7 +86,7 @@ pub use once_cell::race::OnceBox;
 pub use parker::Parker;
 pub use per_thread::{PerThread, Writers};
 pub use platform::{Atomic, CellLike, Integer, PlantedMistake, Platform, model_is_over};
-pub use prefetch::{prefetch, prefetch_lines};
+pub use prefetch::{PrefetchHint, prefetch, prefetch_lines};
 pub use qsbr::{Qsbr, QsbrReader, ReadSection, SectionReader};
 pub use rcu_cell::RcuCell;
 pub use real::{Doorbell, Real};

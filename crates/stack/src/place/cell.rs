@@ -65,12 +65,18 @@ impl<P: Platform> Cell<P> {
     /// Segments of these flows are about to arrive, one after another. If the cell has more connections than the
     /// processor's caches hold, asks for theirs, and returns how many those are.
     pub(crate) fn expect(&mut self, flow_hashes: &mut dyn Iterator<Item = u32>) -> usize {
-        if self.directory.connections.len() <= CACHED as usize {
+        if !self.is_large() {
             return 0;
         }
         let flow_hashes: SmallVec<[u32; path::VECTOR_LEN]> = flow_hashes.collect();
         let passes = PrefetchPass::ALL.into_iter();
         passes.map(|pass| self.directory.connections.prefetch(pass, flow_hashes.iter().copied())).sum()
+    }
+
+    /// Whether it has more connections than the processor's caches hold.
+    #[inline(always)]
+    fn is_large(&self) -> bool {
+        self.directory.connections.len() > CACHED as usize
     }
 
     /// One pass of [`Cell::expect`] for one flow, if the cell has more connections than `few`.
@@ -133,8 +139,8 @@ impl<P: Platform> Cell<P> {
     }
 }
 
-/// The context of a connection in a cell.
-type Around<'a, P> = (&'a Shared<P>, &'a Counters, &'a account::AccountEntry<P>, Writers);
+/// The context of a connection in a cell. Last: the cell has more connections than the caches hold.
+type Around<'a, P> = (&'a Shared<P>, &'a Counters, &'a account::AccountEntry<P>, Writers, bool);
 
 /// The handlers of a cell, and the slot of the connection that has its handler called.
 type HandlerOf<'a, P> = (&'a mut Handlers<P>, u32);
@@ -174,7 +180,7 @@ fn answer<P: Platform>(
     now: Time,
     deferred: &mut DeferredEffects<P>,
 ) -> Option<Effects> {
-    let (shared, _, _, writers) = around;
+    let (shared, _, _, writers, large) = around;
     let mut out = shared.egress().outbox_with(local, &connection.flow, &connection.route);
     predicted.send(&mut connection.pcb, &mut out, now);
     if connection.socket.ready.is_handled() {
@@ -184,7 +190,7 @@ fn answer<P: Platform>(
             handlers.run(slot, (&mut *connection, &mut out), shared, now, deferred);
         }
     } else {
-        deferred.wake(&connection.socket, out.ready, writers);
+        deferred.wake_amid(&connection.socket, out.ready, writers, || connection.surroundings(large));
     }
     shared.egress().emit_one(&connection.flow, &mut connection.route, &mut out, deferred);
     let effects = finish(connection, around, &mut out, deferred);
@@ -203,8 +209,8 @@ fn perform<P: Platform>(
     now: Time,
     deferred: &mut DeferredEffects<P>,
 ) -> Option<Effects> {
-    let (shared, _, _, writers) = around;
-    if deferred.wake(&connection.socket, out.ready, writers)
+    let (shared, _, _, writers, large) = around;
+    if deferred.wake_amid(&connection.socket, out.ready, writers, || connection.surroundings(large))
         && let Some((handlers, slot)) = handler
     {
         handlers.run_rarely(slot, (&mut *connection, &mut *out), shared, now, deferred);
@@ -223,7 +229,7 @@ fn finish<P: Platform>(
     out: &mut tcp::Outbox<'_>,
     deferred: &mut DeferredEffects<P>,
 ) -> Option<Effects> {
-    let (shared, _, account, _) = around;
+    let (shared, _, account, ..) = around;
     let effects = conclude(shared, &connection.flow, &connection.route, &connection.socket, out, deferred);
     enter_memory(shared, account, connection, out.memory);
     if let Some(standing) = out.standing
@@ -257,7 +263,7 @@ fn enter_memory<P: Platform>(
 #[inline(always)]
 fn hold<P: Platform, R>(
     Bound { socket, pcb: datagrams }: &mut Bound<StoredUdpPcb, P>,
-    (shared, counters, account, writers): Around<'_, P>,
+    (shared, counters, account, writers, _): Around<'_, P>,
     f: impl FnOnce(HeldSocket<'_, P>) -> R,
 ) -> R {
     let StoredUdpPcb { pcb, routes, .. } = datagrams;
@@ -281,12 +287,12 @@ impl<P: Platform> DatagramAccess for Cell<P> {
 
     fn with_socket<R>(&mut self, name: UdpName, f: impl FnOnce(HeldSocket<'_, P>) -> R) -> Option<R> {
         let bound = self.datagrams.find(name)?;
-        Some(hold(bound, (&self.shared, &self.counters, &self.account, self.writers), f))
+        Some(hold(bound, (&self.shared, &self.counters, &self.account, self.writers, false), f))
     }
 
     fn with_socket_for<R>(&mut self, tuple: &FourTuple, f: impl FnOnce(HeldSocket<'_, P>) -> R) -> Option<R> {
         let bound = self.datagrams.best(tuple)?;
-        Some(hold(bound, (&self.shared, &self.counters, &self.account, self.writers), f))
+        Some(hold(bound, (&self.shared, &self.counters, &self.account, self.writers, false), f))
     }
 
     fn bind_socket(&mut self, socket: Arc<UdpShared<P>>) {
@@ -425,7 +431,7 @@ impl<P: Platform> Place for Cell<P> {
         });
         let connection = directory.connections.at(key.slot).ok_or(OpenRefused::Fault)?;
         connection.socket.placed(key);
-        let around = (site.shared, site.counters, site.account, site.writers);
+        let around = (site.shared, site.counters, site.account, site.writers, false);
         match attempt(|| work(connection, around, None, tcp::Open(fast_open), now, deferred)) {
             Ok(((), effects)) => {
                 let route = (connection.route.generation != recalled).then_some(connection.route);
@@ -450,8 +456,9 @@ impl<P: Platform> Place for Cell<P> {
         now: Time,
         deferred: &mut DeferredEffects<P>,
     ) -> Option<(E::Reply, Option<Effects>)> {
+        let large = self.is_large();
         let connection = self.directory.connections.at(*slot)?;
-        let around = (&*self.shared, &self.counters, &**self.account, self.writers);
+        let around = (&*self.shared, &self.counters, &**self.account, self.writers, large);
         Some(work(connection, around, Some((&mut self.handlers, *slot)), event, now, deferred))
     }
 
@@ -471,6 +478,7 @@ impl<P: Platform> Place for Cell<P> {
             // What an event is charged with, it is charged with before it runs.
             return self.run(slot, (), event, now, deferred).and_then(tcp::Disposition::recycled);
         }
+        let large = self.is_large();
         let connection = self.directory.connections.at(*slot)?;
         let control = self.shared.control();
         let mut local = tcp::LocalEffects::new(control.tcp(), &self.counters, control.scarcity());
@@ -481,13 +489,14 @@ impl<P: Platform> Place for Cell<P> {
         sync::walk::note(file!(), "runs the event (tcp/src/event) on the PCB: the whole driver");
         if predicted.has_to_send() || !local.ready.is_empty() && connection.socket.ready.is_handled() {
             let (handler, around) =
-                ((&mut self.handlers, *slot), (&*self.shared, &self.counters, &**self.account, self.writers));
+                ((&mut self.handlers, *slot), (&*self.shared, &self.counters, &**self.account, self.writers, large));
             if let Some(effects) = answer(connection, around, handler, local, predicted, now, deferred) {
                 self.settle_later(slot, effects, now, deferred);
             }
             return None;
         }
-        let called = deferred.wake(&connection.socket, local.ready, self.writers);
+        let around = || connection.surroundings(large);
+        let called = deferred.wake_amid(&connection.socket, local.ready, self.writers, around);
         debug_assert!(!called, "a connection is given a handler by the thread that uses the cell");
         conclude_locally(&self.shared, &connection.flow, &local, deferred);
         enter_memory(&self.shared, &self.account, connection, local.memory);

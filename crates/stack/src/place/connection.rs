@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use observe::Time;
 use sync::slab::{Detached, Key, Owner, Slab};
-use sync::{LockClass, Platform, model_is_over};
+use sync::{LockClass, Platform, PrefetchHint, model_is_over};
 use tcp::{Pcb, TimeWait};
 use wire::FourTuple;
 
@@ -19,6 +19,7 @@ use crate::flow::Flow;
 use crate::route_cache::RouteCache;
 use crate::secrets::Secrets;
 use crate::socket::TcpSocket;
+use crate::socket::poll::Surroundings;
 use crate::table::flow_bindings::CellBindings;
 use crate::table::index::{Index, VacantEntry};
 use crate::timers::TimerPlace;
@@ -45,6 +46,15 @@ impl<P: Platform> Connection<P> {
     #[inline(always)]
     pub(super) fn new(hash: VacantEntry, flow: Flow, socket: Arc<TcpSocket<P>>, route: RouteCache, pcb: Pcb) -> Self {
         Connection { flow, socket, route, pcb, charge: Charge::default(), hash, timer: TimerPlace::UNARMED }
+    }
+
+    /// What its user will touch; `large`: its cell has more connections than the caches hold.
+    #[inline(always)]
+    pub(super) fn surroundings(&self, large: bool) -> Surroundings {
+        if !large {
+            return Surroundings::CACHED;
+        }
+        Surroundings { connection: PrefetchHint::of(self), unread: self.pcb.unread_place() }
     }
 }
 

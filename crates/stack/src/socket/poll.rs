@@ -12,7 +12,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sync::{Atomic, DoorbellLike, Lock, LockClass, LockKind, Ordering, Parker, Platform};
+use pktbuf::PacketPlace;
+use sync::{Atomic, DoorbellLike, Lock, LockClass, LockKind, Ordering, Parker, Platform, PrefetchHint};
 
 use super::handler::in_handler;
 use super::readiness::{Pollable, Readiness};
@@ -47,15 +48,39 @@ struct ReadyQueue<P: Platform> {
     /// Numbers to be given again.
     free: Vec<u32>,
     ready: ReadyNumbers,
+    /// The thread that has reported the latest edges with [`Surroundings`] that no cache has.
+    reporter: usize,
+    /// See [`PollSet::expected`].
+    expected: usize,
     /// The set will not be read again.
     closed: bool,
 }
 
-/// Numbers in the order of their edges. A thread mostly takes out all of them: so a list that is begun anew when it is empty,
-/// and no ring.
+/// What the user of a socket with an edge will touch, if that is so long ago that no cache has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Surroundings {
+    /// The connection; `NONE`: the caches have it.
+    pub(crate) connection: PrefetchHint,
+    /// The oldest data that was not read.
+    pub(crate) unread: PacketPlace,
+}
+
+impl Surroundings {
+    /// The caches have all of it.
+    pub(crate) const CACHED: Surroundings = Surroundings { connection: PrefetchHint::NONE, unread: PacketPlace::NONE };
+}
+
+/// An edge of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MemberEdge {
+    pub(crate) number: MemberNumber,
+    pub(crate) around: Surroundings,
+}
+
+/// Edges in their order. A thread mostly takes out all of them: so a list that is begun anew when it is empty, and no ring.
 #[derive(Default)]
 struct ReadyNumbers {
-    numbers: Vec<MemberNumber>,
+    edges: Vec<MemberEdge>,
     /// How many of them were taken out; less than all, or 0.
     taken: usize,
 }
@@ -63,15 +88,22 @@ struct ReadyNumbers {
 impl ReadyNumbers {
     #[inline(always)]
     fn len(&self) -> usize {
-        self.numbers.len() - self.taken
+        self.edges.len() - self.taken
     }
 
     #[inline(always)]
-    fn push(&mut self, number: MemberNumber) {
-        if self.numbers.len() == self.numbers.capacity() {
+    fn push(&mut self, edge: MemberEdge) {
+        if self.edges.len() == self.edges.capacity() {
             self.make_room();
         }
-        self.numbers.push(number);
+        self.edges.push(edge);
+    }
+
+    /// The next ones, `most` of them if there are so many.
+    #[inline(always)]
+    fn next(&self, most: usize) -> &[MemberEdge] {
+        let waiting = self.edges.get(self.taken..).unwrap_or_default();
+        waiting.get(..most).unwrap_or(waiting)
     }
 
     /// The memory is full: what was taken out makes room, if that is half of it or more.
@@ -79,18 +111,18 @@ impl ReadyNumbers {
     #[inline(never)]
     fn make_room(&mut self) {
         if self.taken > 0 && self.taken >= self.len() {
-            self.numbers.drain(..std::mem::take(&mut self.taken));
+            self.edges.drain(..std::mem::take(&mut self.taken));
         }
-        self.numbers.reserve(1);
+        self.edges.reserve(1);
     }
 
     #[inline(always)]
     fn pop(&mut self) -> Option<MemberNumber> {
-        let number = *self.numbers.get(self.taken)?;
+        let number = self.edges.get(self.taken)?.number;
         self.taken += 1;
-        if self.taken == self.numbers.len() {
+        if self.taken == self.edges.len() {
             self.taken = 0;
-            self.numbers.clear();
+            self.edges.clear();
         }
         Some(number)
     }
@@ -100,6 +132,8 @@ impl ReadyNumbers {
 struct PollMember<P: Platform> {
     socket: Option<Arc<dyn Pollable<P>>>,
     token: usize,
+    /// The user's handle of the socket, if it was given.
+    handle: PrefetchHint,
     generation: u32,
     /// Its number is in the queue.
     queued: bool,
@@ -115,6 +149,12 @@ pub(crate) struct MemberNumber {
 impl MemberNumber {
     /// The number of no member.
     const NONE: MemberNumber = MemberNumber { index: u32::MAX, generation: 0 };
+
+    /// An edge of the member, whose user is not waited for by memory.
+    #[inline(always)]
+    pub(crate) fn edge(self) -> MemberEdge {
+        MemberEdge { number: self, around: Surroundings::CACHED }
+    }
 }
 
 impl<P: Platform> ReadyQueue<P> {
@@ -123,15 +163,15 @@ impl<P: Platform> ReadyQueue<P> {
         self.members.get_mut(number.index as usize).filter(|member| member.generation == number.generation)
     }
 
-    fn register(&mut self, socket: Arc<dyn Pollable<P>>, token: usize) -> MemberNumber {
+    fn register(&mut self, socket: Arc<dyn Pollable<P>>, token: usize, handle: PrefetchHint) -> MemberNumber {
         let index = self.free.pop().unwrap_or(self.members.len() as u32);
         match self.members.get_mut(index as usize) {
             Some(place) => {
-                (place.socket, place.token, place.queued) = (Some(socket), token, false);
+                (place.socket, place.token, place.queued, place.handle) = (Some(socket), token, false, handle);
                 MemberNumber { index, generation: place.generation }
             }
             None => {
-                self.members.push(PollMember { socket: Some(socket), token, generation: 0, queued: false });
+                self.members.push(PollMember { socket: Some(socket), token, handle, generation: 0, queued: false });
                 MemberNumber { index, generation: 0 }
             }
         }
@@ -147,21 +187,48 @@ impl<P: Platform> ReadyQueue<P> {
     }
 
     #[inline]
-    fn mark(&mut self, number: MemberNumber) {
-        if let Some(member) = self.member(number)
+    fn mark(&mut self, edge: MemberEdge) {
+        if let Some(member) = self.member(edge.number)
             && !member.queued
         {
             member.queued = true;
             charge::ready::<P, _>(Some(&*member));
-            self.ready.push(number);
-            charge::ready::<P, _>(self.ready.numbers.last());
+            self.ready.push(edge);
+            charge::ready::<P, _>(self.ready.edges.last());
         }
+    }
+
+    /// The next `most` reports are about to be taken. Asks the processor for what their user will touch, if no cache has it
+    /// and the edges were reported by the calling thread: it would take it away from another one, which may still use it.
+    #[inline(always)]
+    fn expect(&mut self, most: usize) {
+        let is_far = self.ready.next(most).first().is_some_and(|edge| !edge.around.connection.is_none());
+        if is_far && self.reporter == P::thread_index() {
+            self.expected += self.ask(most);
+        }
+    }
+
+    /// Returns the number of connections. In two passes, so that it waits for no member.
+    #[inline(never)]
+    fn ask(&self, most: usize) -> usize {
+        let edges = self.ready.next(most);
+        let members = || edges.iter().filter_map(|edge| self.members.get(edge.number.index as usize));
+        members().for_each(|member| sync::prefetch(member));
+        for MemberEdge { around, .. } in edges {
+            around.connection.ask();
+            around.unread.prefetch();
+        }
+        for member in members() {
+            member.handle.ask();
+            member.socket.iter().for_each(|socket| PrefetchHint::of(&**socket).ask());
+        }
+        edges.iter().filter(|edge| !edge.around.connection.is_none()).count()
     }
 
     /// The report of the oldest entry; an inner `None`: its member has left.
     #[inline]
     fn next(&mut self) -> Option<Option<PollEvent>> {
-        charge::ready::<P, _>(self.ready.numbers.get(self.ready.taken));
+        charge::ready::<P, _>(self.ready.edges.get(self.ready.taken));
         let number = self.ready.pop()?;
         let member = self.member(number);
         Some(member.and_then(|member| {
@@ -181,7 +248,14 @@ impl<P: Platform> PollSet<P> {
     /// The descriptor cannot be opened (the process has too many open files).
     pub fn new(pollable: bool) -> std::io::Result<Arc<Self>> {
         let doorbell = if pollable { Some(P::Doorbell::new()?) } else { None };
-        let queue = ReadyQueue { members: Vec::new(), free: Vec::new(), ready: ReadyNumbers::default(), closed: false };
+        let queue = ReadyQueue {
+            members: Vec::new(),
+            free: Vec::new(),
+            ready: ReadyNumbers::default(),
+            reporter: 0,
+            expected: 0,
+            closed: false,
+        };
         Ok(Arc::new(PollSet {
             queue: Lock::new(LockKind::Blocking, LockClass::SocketBuffer, queue),
             length: P::AtomicUsize::new(0),
@@ -212,11 +286,11 @@ impl<P: Platform> PollSet<P> {
     }
 
     /// Makes `socket` a member that is reported under `token`, until [`PollSet::deregister`]. Does nothing on a closed
-    /// set.
-    pub(super) fn register(&self, socket: Arc<dyn Pollable<P>>, token: usize) -> MemberNumber {
+    /// set. `handle`: where its user's handle is.
+    pub(super) fn register(&self, socket: Arc<dyn Pollable<P>>, token: usize, handle: PrefetchHint) -> MemberNumber {
         let mut queue = self.queue.lock();
         if !queue.closed {
-            return queue.register(socket, token);
+            return queue.register(socket, token, handle);
         }
         // Dropped with the lock released: dropping the last reference to a socket may run much code.
         drop(queue);
@@ -230,12 +304,20 @@ impl<P: Platform> PollSet<P> {
         drop(socket);
     }
 
-    /// Edges of these members, under one lock. Their bits were set before.
-    pub(crate) fn mark_all(&self, numbers: &[MemberNumber]) {
+    /// An edge of this member.
+    pub(crate) fn mark(&self, number: MemberNumber) {
+        self.mark_all(&[number.edge()]);
+    }
+
+    /// These edges of members, under one lock. Their bits were set before.
+    pub(crate) fn mark_all(&self, edges: &[MemberEdge]) {
         let mut queue = self.queue.lock();
         charge::ready::<P, _>(Some(&queue.ready));
         let first = queue.ready.len() == 0;
-        numbers.iter().for_each(|number| queue.mark(*number));
+        edges.iter().for_each(|edge| queue.mark(*edge));
+        if edges.first().is_some_and(|edge| !edge.around.connection.is_none()) {
+            queue.reporter = P::thread_index();
+        }
         let length = queue.ready.len();
         self.length.store(length, Ordering::Relaxed);
         drop(queue);
@@ -260,6 +342,11 @@ impl<P: Platform> PollSet<P> {
         drop(members);
     }
 
+    /// Connections that the processor was asked for before their events were returned.
+    pub fn expected(&self) -> usize {
+        self.queue.lock().expected
+    }
+
     /// Moves ready events into `events` (cleared first), at most `max`, without sleeping.
     pub fn try_wait(&self, events: &mut Vec<PollEvent>, max: usize) -> usize {
         self.woken.store(false, Ordering::Relaxed);
@@ -280,7 +367,9 @@ impl<P: Platform> PollSet<P> {
     fn take_chunk(&self, events: &mut Vec<PollEvent>, max: usize) -> bool {
         let mut queue = self.queue.lock();
         charge::ready::<P, _>(Some(&queue.ready));
-        for _ in 0..CHUNK.min(max - events.len()) {
+        let most = CHUNK.min(max - events.len());
+        queue.expect(most);
+        for _ in 0..most {
             match queue.next() {
                 Some(Some(event)) => events.push(event),
                 Some(None) => {}

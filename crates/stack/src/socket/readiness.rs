@@ -14,7 +14,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use sync::{Atomic, Lock, LockClass, LockKind, OnceBox, Ordering, Platform, Writers};
+use sync::{Atomic, Lock, LockClass, LockKind, OnceBox, Ordering, Platform, PrefetchHint, Writers};
 pub use tcp::Readiness;
 
 use super::handler::in_handler;
@@ -179,7 +179,7 @@ impl<P: Platform> ReadyState<P> {
     pub fn raise_as(&self, bits: Readiness, writers: Writers) {
         match self.rise(bits, writers) {
             ReadinessWaiter::None => {}
-            ReadinessWaiter::Member(set, number) => set.mark_all(&[number]),
+            ReadinessWaiter::Member(set, number) => set.mark(number),
             ReadinessWaiter::Other => self.tell(bits),
         }
     }
@@ -207,7 +207,7 @@ impl<P: Platform> ReadyState<P> {
         // A poll set is edge-triggered: an edge is reported even if the bit was already set.
         if seen & POLLED != 0 {
             match self.first.get() {
-                Some(place) if seen & MOVED == 0 => place.set.mark_all(&[place.number]),
+                Some(place) if seen & MOVED == 0 => place.set.mark(place.number),
                 _ => self.tell_later(bits),
             }
         }
@@ -303,7 +303,7 @@ impl<P: Platform> ReadyState<P> {
             None => return,
         };
         if let Some((set, number)) = place {
-            set.mark_all(&[number]);
+            set.mark(number);
         }
         if let Some(watch) = watch {
             tell_watch::<P>(&*watch, raised, self.get());
@@ -395,7 +395,18 @@ impl<P: Platform> ReadyState<P> {
     /// Registers this socket with `set` under `token`; replaces an earlier registration. Present readiness is reported
     /// at once. The set keeps `owner` until the registration ends or the set closes.
     pub fn register<S: Pollable<P>>(&self, owner: &Arc<S>, set: &Arc<PollSet<P>>, token: usize) {
-        let number = set.register(owner.clone(), token);
+        self.register_handle(owner, set, token, PrefetchHint::NONE);
+    }
+
+    /// [`ReadyState::register`], where the owner has a handle at this place that its user will touch at each event.
+    pub fn register_handle<S: Pollable<P>>(
+        &self,
+        owner: &Arc<S>,
+        set: &Arc<PollSet<P>>,
+        token: usize,
+        handle: PrefetchHint,
+    ) {
+        let number = set.register(owner.clone(), token, handle);
         let place = PollPlace { set: set.clone(), number };
         let refused =
             if self.word.load(Ordering::Acquire) & MOVED == 0 { self.first.set(place).err() } else { Some(place) };
@@ -404,7 +415,7 @@ impl<P: Platform> ReadyState<P> {
             Some(place) => self.replace(Registration::Poll(place)),
         };
         if !self.level_behind(old).is_empty() {
-            set.mark_all(&[number]);
+            set.mark(number);
         }
     }
 

@@ -433,7 +433,7 @@ fn the_descriptor_rings_for_the_first_entry_of_a_queue() {
         panic!("it is in a set");
     };
     sockets[0].ready.deregister();
-    assert_eq!(counted(&RINGS, || set.mark_all(&[number])), 0, "of a member that has left");
+    assert_eq!(counted(&RINGS, || set.mark(number)), 0, "of a member that has left");
     assert_eq!(events(&set), []);
 }
 

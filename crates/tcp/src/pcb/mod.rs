@@ -54,6 +54,7 @@ pub(crate) use totals::Totals;
 use core::time::Duration;
 
 use observe::{Counter, Time};
+use pktbuf::PacketPlace;
 
 use crate::error::Error;
 use crate::outbox::{Outbox, Readiness, TableChange};
@@ -128,6 +129,12 @@ impl Pcb {
     #[inline(always)]
     pub fn prefetch_unacknowledged(&self) {
         self.retransmit_queue.prefetch();
+    }
+
+    /// Where the oldest data is that the user has not read.
+    #[inline(always)]
+    pub fn unread_place(&self) -> PacketPlace {
+        self.receive_window.queue.front().map_or(PacketPlace::NONE, PacketPlace::of)
     }
 
     /// All parts for the whole driver.
