@@ -48,8 +48,14 @@ pub struct RpcArgs {
     #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
     request: u32,
     /// Measure opening and closing of connections instead of requests
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["handlers", "idle"])]
     connect: bool,
+    /// Let both ends be handlers, which run where their data arrives, instead of threads that wait for events
+    #[arg(long)]
+    handlers: bool,
+    /// Open N more connections that stay idle; other stacks are not measured then
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    idle: u32,
 }
 
 #[derive(ClapArgs)]
@@ -135,6 +141,9 @@ pub fn run_rpc(args: RpcArgs) -> Result<(), Failure> {
     let mut options = args.common.options(if args.connect { Workload::Connect } else { Workload::Rpc })?;
     options.connections.clone_from(&args.conns);
     options.request = args.request as usize;
+    options.handlers = args.handlers;
+    options.idle = args.idle;
+    options.kernel &= args.idle == 0;
     args.common.measure(&options)
 }
 

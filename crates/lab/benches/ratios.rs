@@ -42,13 +42,21 @@ impl Section {
 
     /// Adds one of our architectures and returns its number.
     fn heddle(&mut self, arch: &str, threads: u32, offload: bool) -> io::Result<usize> {
+        let params = Params { threads, offload, ..self.params(arch)? };
+        self.open(&params)
+    }
+
+    /// The parameters of one of our architectures, on every processor.
+    fn params(&self, arch: &str) -> io::Result<Params> {
         let arch: Architecture = arch.parse().map_err(io::Error::other)?;
-        let affinity = !given("--even-spread");
-        let params = Params { connections: self.connections, threads, offload, affinity, ..Params::new(arch) };
+        Ok(Params { connections: self.connections, affinity: !given("--even-spread"), ..Params::new(arch) })
+    }
+
+    fn open(&mut self, params: &Params) -> io::Result<usize> {
         let bench = match self.workload {
-            Workload::Bulk => Bench::open(&params)?,
-            Workload::Rpc => Bench::open_rpc(&params)?,
-            Workload::Connect => Bench::open_connect(&params)?,
+            Workload::Bulk => Bench::open(params)?,
+            Workload::Rpc => Bench::open_rpc(params)?,
+            Workload::Connect => Bench::open_connect(params)?,
         };
         Ok(self.add(bench))
     }
@@ -133,12 +141,35 @@ fn print_row(of: &str, ratios: &[f64]) {
 fn beside_smoltcp(title: &'static str, workload: Workload, connections: u32) -> io::Result<Section> {
     let mut section = Section::new(title, workload, connections);
     let ours = section.heddle("up", 1, false)?;
-    if let Some(theirs) = section.smoltcp()? {
+    let theirs = section.smoltcp()?;
+    if let Some(theirs) = theirs {
         section.ratio("up / smoltcp", ours, theirs);
+    }
+    if workload == Workload::Rpc {
+        let params = section.params("up")?;
+        let handlers = section.open(&Params { threads: 1, handlers: true, ..params })?;
+        section.ratio("up, handlers / up", handlers, ours);
+        if let Some(theirs) = theirs {
+            section.ratio("up, handlers / smoltcp", handlers, theirs);
+        }
     }
     if workload == Workload::Bulk {
         let floor = section.floor(SEGMENT, 1)?;
         section.ratio("up / floor", ours, floor);
+    }
+    Ok(section)
+}
+
+/// Connections that are used, beside connections that are not.
+fn beside_idle(title: &'static str, workload: Workload, connections: u32) -> io::Result<Section> {
+    let mut section = Section::new(title, workload, connections);
+    let alone = section.heddle("up", 1, false)?;
+    for (idle, of) in [(1, "beside 1 idle / alone"), (1000, "beside 1000 / alone"), (100_000, "beside 100 000 / alone")]
+    {
+        let idle = if given("--smoke") { 1 } else { idle };
+        let params = section.params("up")?;
+        let beside = section.open(&Params { threads: 1, idle, ..params })?;
+        section.ratio(of, beside, alone);
     }
     Ok(section)
 }
@@ -179,9 +210,11 @@ fn owners(title: &'static str, workload: Workload, connections: u32) -> io::Resu
 
 type Open = fn(&'static str, Workload, u32) -> io::Result<Section>;
 
-const SECTIONS: [(&str, Workload, u32, Open); 11] = [
+const SECTIONS: [(&str, Workload, u32, Open); 13] = [
+    ("RPC of 64 bytes, one connection, one thread", Workload::Rpc, 1, beside_smoltcp),
     ("RPC of 64 bytes, 64 connections, one thread", Workload::Rpc, 64, beside_smoltcp),
     ("RPC of 64 bytes, 16384 connections, one thread", Workload::Rpc, 16_384, beside_smoltcp),
+    ("RPC of 64 bytes, 64 connections beside idle ones, one thread", Workload::Rpc, 64, beside_idle),
     ("set-up and close, 64 at once (smoltcp: one), one thread", Workload::Connect, 64, beside_smoltcp),
     ("bulk, 6 connections, one thread", Workload::Bulk, 6, beside_smoltcp),
     ("bulk, 6 connections, two threads", Workload::Bulk, 6, |title, _, connections| beside_linux(title, connections)),

@@ -44,6 +44,10 @@ pub struct Options {
     pub message: usize,
     /// Bytes of a request and its response.
     pub request: usize,
+    /// Whether both ends of requests are handlers; see [`Params::handlers`]. Other stacks have events then as without.
+    pub handlers: bool,
+    /// Connections that stay idle beside those of requests. Other stacks do not take part then.
+    pub idle: u32,
     /// Socket buffers; `None`: autotuned.
     pub buffer: Option<u32>,
     /// Largest IP packet on the memory link.
@@ -80,6 +84,8 @@ impl Options {
             threads: crate::machine::cores() as u32,
             message: 64 << 10,
             request: 64,
+            handlers: false,
+            idle: 0,
             buffer: Some(256 << 10),
             mtu: 1500,
             ipv6: false,
@@ -114,6 +120,8 @@ impl Options {
             threads: self.threads,
             message: self.message,
             request: self.request,
+            handlers: self.handlers,
+            idle: self.idle,
             mtu: self.mtu,
             ipv6: self.ipv6,
             buffer: self.buffer,
@@ -163,10 +171,16 @@ impl Options {
         }
     }
 
+    /// Whether smoltcp takes part and can: its link has no faults, its workload neither IPv6 nor idle connections.
+    #[cfg(feature = "smoltcp")]
+    fn with_smoltcp(&self) -> bool {
+        self.smoltcp && self.fault.is_none() && !self.ipv6 && self.idle == 0
+    }
+
     /// Stacks beside the architectures: the kernel, smoltcp, and the row with offload.
     fn others(&self) -> usize {
         #[cfg(feature = "smoltcp")]
-        let smoltcp = usize::from(self.smoltcp && self.fault.is_none() && !self.ipv6);
+        let smoltcp = usize::from(self.with_smoltcp());
         #[cfg(not(feature = "smoltcp"))]
         let smoltcp = 0;
         usize::from(self.kernel) + usize::from(self.offloaded().is_some()) + smoltcp
@@ -188,6 +202,8 @@ impl Options {
             "threads": self.threads,
             "message_bytes": self.message,
             "request_bytes": self.request,
+            "handlers": self.handlers,
+            "idle_connections": self.idle,
             "buffer_bytes": self.buffer,
             "mtu": self.mtu,
             "ipv6": self.ipv6,
@@ -339,7 +355,7 @@ impl Comparison<'_> {
             }
         }
         #[cfg(feature = "smoltcp")]
-        if self.options.smoltcp && self.options.fault.is_none() && !self.options.ipv6 {
+        if self.options.with_smoltcp() {
             self.tell("opening smoltcp's connections".into(), load, 0.3);
             match self.open_smoltcp(connections) {
                 Ok(entry) => entries.push(entry),

@@ -11,6 +11,7 @@ mod affinity;
 mod bulk;
 mod connect;
 mod floor;
+mod handlers;
 mod locks;
 mod rpc;
 mod traffic;
@@ -52,6 +53,10 @@ pub struct Params {
     pub lock: LockKind,
     /// Connections, 1 or more.
     pub connections: u32,
+    /// Further connections that are opened and then not used, beside those of requests. Other workloads have none.
+    pub idle: u32,
+    /// Whether both ends of requests are handlers, which run where the data arrives, instead of threads that wait for events.
+    pub handlers: bool,
     /// Threads, 1 or more; an architecture of one thread always runs on one.
     pub threads: u32,
     /// Bytes in one call, and the size of a receiver's buffer.
@@ -91,6 +96,8 @@ impl Params {
             arch,
             lock: LockKind::default(),
             connections: 6,
+            idle: 0,
+            handlers: false,
             threads: crate::machine::cores() as u32,
             message: 64 << 10,
             presentation: None,
@@ -105,6 +112,11 @@ impl Params {
             runs: true,
             fault: None,
         }
+    }
+
+    /// Connections that are open at the same time.
+    fn all_connections(&self) -> u32 {
+        self.connections.saturating_add(self.idle)
     }
 
     /// Threads that will run.
@@ -141,7 +153,14 @@ impl Bench {
     /// # Errors
     /// As [`Bench::open`].
     pub fn open_rpc(params: &Params) -> io::Result<Bench> {
-        Bench::start(params, "rpc", World::new(params)?, |world, thread| Box::new(rpc::Rpc::new(world, params, thread)))
+        let world = World::new(params)?;
+        if params.handlers {
+            let service = handlers::serve(&world, params)?;
+            return Bench::start(params, "rpc with handlers", world, |world, thread| {
+                Box::new(handlers::HandlerRpc::new(world, params, thread, service.clone()))
+            });
+        }
+        Bench::start(params, "rpc", world, |world, thread| Box::new(rpc::Rpc::new(world, params, thread)))
     }
 
     /// Connections opened, accepted and closed in order, `params.connections` at a time.
@@ -160,7 +179,10 @@ impl Bench {
         work: impl Fn(&mut World, u32) -> Box<dyn Work>,
     ) -> io::Result<Bench> {
         let work = (0..params.effective_threads()).map(|thread| work(&mut world, thread)).collect();
-        let name = format!("{}, {what}, {} connections", params.arch, params.connections);
+        let mut name = format!("{}, {what}, {} connections", params.arch, params.connections);
+        if params.idle > 0 {
+            name += &format!(" beside {} idle ones", params.idle);
+        }
         let mut worker_pool = WorkerPool::start("heddle", work)?;
         let mut spent = Duration::ZERO;
         world.clock.go_on();

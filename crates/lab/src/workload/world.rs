@@ -33,6 +33,7 @@ pub(super) struct World {
     pub target: SocketAddr,
     /// Of each thread, one driver of each stack.
     drivers: Vec<Vec<Polled>>,
+    /// Those that are used, and those that stay idle.
     connections: u32,
     pub addresses: u32,
     opened: Arc<AtomicU32>,
@@ -43,16 +44,19 @@ pub(super) struct World {
 impl World {
     /// With as many addresses of clients as connections need that stay open.
     pub fn new(params: &Params) -> io::Result<World> {
-        World::with_addresses(params, params.connections.div_ceil(PER_ADDRESS))
+        World::with_addresses(params, params.all_connections().div_ceil(PER_ADDRESS))
     }
 
     /// With so many addresses of clients, at most 200.
     pub fn with_addresses(params: &Params, addresses: u32) -> io::Result<World> {
         let threads = params.effective_threads() as usize;
+        // Handlers send without a turn of the user in between: a batch of requests has as many answers, up to one for each
+        // connection. A ring with less room drops some, and their connections wait while the others go on.
+        let ring = if params.handlers { params.ring.max(params.connections as usize) } else { params.ring };
         let link = mem::MemConfig {
             queues: threads,
             mtu: params.mtu,
-            ring_frames: params.ring,
+            ring_frames: ring,
             segmentation: params.offload.then_some(65_535),
             coalescing: params.offload,
             ..mem::MemConfig::default()
@@ -92,7 +96,7 @@ impl World {
             listener,
             target,
             drivers: drivers.collect(),
-            connections: params.connections,
+            connections: params.all_connections(),
             addresses,
             opened: Arc::default(),
             accepted: Arc::default(),
@@ -107,7 +111,7 @@ impl World {
 
     /// The share of the connections that one thread opens, and accepts.
     pub fn opener(&self, thread: u32, threads: u32) -> Opener {
-        let share = self.connections / threads + u32::from(thread < self.connections % threads);
+        let share = share(self.connections, thread, threads);
         Opener {
             client: self.client.clone(),
             listener: self.listener.clone(),
@@ -135,6 +139,11 @@ impl World {
         self.opened.load(Ordering::Relaxed).min(self.accepted.load(Ordering::Relaxed))
     }
 
+    /// The numbers of connections that are open at the client, and at the server: handlers count theirs themselves.
+    pub fn open_counts(&self) -> (Arc<AtomicU32>, Arc<AtomicU32>) {
+        (self.opened.clone(), self.accepted.clone())
+    }
+
     pub fn is_open(&self) -> bool {
         self.opened() >= self.connections
     }
@@ -149,6 +158,11 @@ impl World {
         let connections = client.connections.min(server.connections) as u64;
         (connections > 0).then(|| (client.bytes + server.bytes) as u64 / connections)
     }
+}
+
+/// Of `connections` those of one thread of so many.
+pub(super) fn share(connections: u32, thread: u32, threads: u32) -> u32 {
+    connections / threads + u32::from(thread < connections % threads)
 }
 
 /// An address of the link: 10.9.`third`.`fourth`/16 or fd09::`third`:`fourth`/64.
@@ -201,20 +215,42 @@ pub(super) enum End {
 }
 
 impl Opener {
+    /// The same for another port of the server.
+    pub fn towards(self, target: SocketAddr) -> Opener {
+        Opener { target, ..self }
+    }
+
     /// Whether this thread has all its ends.
     pub fn done(&self) -> bool {
         self.to_open == 0 && self.to_accept == 0 && self.pending.is_empty()
     }
 
-    /// Opens and accepts what is possible now.
-    pub fn step(&mut self, mut give: impl FnMut(End)) -> io::Result<()> {
+    /// Has `start` begin to open what may be opened beside `pending` connections that are not yet established. It is given
+    /// the stack and both addresses.
+    pub fn start(
+        &mut self,
+        mut pending: usize,
+        mut start: impl FnMut(&Stack, SocketAddr, SocketAddr) -> io::Result<()>,
+    ) -> io::Result<()> {
         // One until the link addresses are known: the SYNs of more would overflow the neighbour's queue.
         let at_once = if self.opened.load(Ordering::Relaxed) < self.addresses { 1 } else { OPENING_AT_ONCE };
-        while self.to_open > 0 && self.pending.len() < at_once {
+        while self.to_open > 0 && pending < at_once {
             let local = self.next_source()?;
-            self.pending.push(Connect::new().local(local).start(&self.client, self.target)?);
+            start(&self.client, local, self.target)?;
             self.to_open -= 1;
+            pending += 1;
         }
+        Ok(())
+    }
+
+    /// Opens and accepts what is possible now.
+    pub fn step(&mut self, mut give: impl FnMut(End)) -> io::Result<()> {
+        let mut pending = std::mem::take(&mut self.pending);
+        self.start(pending.len(), |client, local, target| {
+            pending.push(Connect::new().local(local).start(client, target)?);
+            Ok(())
+        })?;
+        self.pending = pending;
         let mut index = 0;
         while index < self.pending.len() {
             let ready = self.pending[index].readiness();
