@@ -145,7 +145,7 @@ impl<W> Mail<W> {
 
 impl<W> QueueState<W> {
     /// Gives the device one frame, and records its receivers. Returns the credit that is left.
-    #[inline]
+    #[inline(always)]
     fn transmit(&mut self, frame: PktBuf, counters: &Counters, receivers: &mut BitSet) -> usize {
         if !self.waiting.is_empty() {
             return self.transmit_behind(frame, counters, receivers);
@@ -248,10 +248,23 @@ impl<P: Platform, W> TransmitQueue<P, W> {
     /// [`TransmitQueue::transmit`] for one frame. Always inlined: nearly every frame of a connection takes it.
     #[inline(always)]
     pub fn transmit_one(&self, frame: PktBuf, counters: &Counters, dirty: &mut Dirty) {
-        let Ok(mut state) = self.state.enter() else {
-            return self.leave(dirty, |mail| mail.put(frame, counters));
-        };
-        self.deliver_mail(&mut state);
+        match self.state.enter_by_claim() {
+            Some(mut state) => self.give_one(&mut state, frame, counters, dirty),
+            None => self.transmit_one_by_lock(frame, counters, dirty),
+        }
+    }
+
+    #[inline(never)]
+    fn transmit_one_by_lock(&self, frame: PktBuf, counters: &Counters, dirty: &mut Dirty) {
+        match self.state.enter() {
+            Ok(mut state) => self.give_one(&mut state, frame, counters, dirty),
+            Err(Claimed) => self.leave(dirty, |mail| mail.put(frame, counters)),
+        }
+    }
+
+    #[inline(always)]
+    fn give_one(&self, state: &mut QueueState<W>, frame: PktBuf, counters: &Counters, dirty: &mut Dirty) {
+        self.deliver_mail(state);
         let credit = state.transmit(frame, counters, dirty.receivers());
         self.credit.store(credit, Ordering::Relaxed);
         // Usually all receivers are awake and no sender waits, so nothing is to be notified.

@@ -84,6 +84,36 @@ impl<T, P: Platform> Drop for ClaimGuard<'_, T, P> {
     }
 }
 
+/// Exclusive use of the value by the claim; see [`ClaimLock::enter_by_claim`].
+pub struct ClaimedUse<'a, T, P: Platform> {
+    of: &'a ClaimLock<T, P>,
+    _stays_on_its_thread: PhantomData<*const ()>,
+}
+
+impl<T, P: Platform> Deref for ClaimedUse<'_, T, P> {
+    type Target = T;
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: the guard's thread is the claimant and has set `busy`, which admits no other use.
+        self.of.value.with(|value| unsafe { &*value })
+    }
+}
+
+impl<T, P: Platform> DerefMut for ClaimedUse<'_, T, P> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as in `deref`, and `&mut self` makes this borrow the only one.
+        self.of.value.with_mut(|value| unsafe { &mut *value })
+    }
+}
+
+impl<T, P: Platform> Drop for ClaimedUse<'_, T, P> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.of.busy.set(false);
+    }
+}
+
 impl<T, P: Platform> ClaimLock<T, P> {
     /// An unclaimed value.
     pub fn new(kind: LockKind, class: LockClass, value: T) -> Self {
@@ -117,6 +147,15 @@ impl<T, P: Platform> ClaimLock<T, P> {
             _ => return Err(Claimed),
         };
         Ok(ClaimGuard { of: self, by_lock, _stays_on_its_thread: PhantomData })
+    }
+
+    /// The first half of [`ClaimLock::enter`], with a guard that nothing is moved for: exclusive use of the value by the claimant.
+    /// `None`: the calling thread has no claim, or is using the value already.
+    #[inline(always)]
+    pub fn enter_by_claim(&self) -> Option<ClaimedUse<'_, T, P>> {
+        let mine = self.is_claimed_here() && !self.busy.replace(true);
+        // Not `then_some`: a guard that is made and dropped would end the use.
+        mine.then(|| ClaimedUse { of: self, _stays_on_its_thread: PhantomData })
     }
 
     /// As [`ClaimLock::enter`], where the structure around the value leaves no other thread inside while it is claimed.

@@ -72,7 +72,7 @@ mod yield_until;
 
 pub use cache_padded::CachePadded;
 pub use charge::{LockStep, Object, Step, ThreadClass};
-pub use claim_lock::{ClaimGuard, ClaimLock, Claimed};
+pub use claim_lock::{ClaimGuard, ClaimLock, Claimed, ClaimedUse};
 pub use condvar::Condvar;
 pub use coroutine::{Coroutine, Suspender};
 pub use counted::{CountedRef, RefCounting};
