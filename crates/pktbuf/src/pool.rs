@@ -444,11 +444,15 @@ pub fn balance() -> i64 {
 
 /// Whether a block of `class` can be allocated such that about `reserve` more are left after it. Always true unless the
 /// pool is bounded; then the call reads every thread's count.
+#[inline(always)]
 pub(crate) fn leaves(class: SizeClass, reserve: usize) -> bool {
     let limit = LIMIT.load(Relaxed);
-    if limit == usize::MAX {
-        return true;
-    }
+    limit == usize::MAX || leaves_of(limit, class, reserve)
+}
+
+#[cold]
+#[inline(never)]
+fn leaves_of(limit: usize, class: SizeClass, reserve: usize) -> bool {
     let blocks = limit.max(FOOTPRINT.load(Relaxed)) / class.stride();
     // Blocks of all classes: if several are in use, the answer errs towards false.
     live() + reserve < blocks
