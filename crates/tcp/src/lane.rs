@@ -23,7 +23,9 @@
 //! where the event finds them. Where one owner holds all parts of the connection, `event/segment_arrives/predicted.rs`
 //! predicts the segment with a few comparisons; what they do not hold for, and every segment where the parts have locks
 //! of their own, takes the other files there. The user's call has a lane as well (`event/receive.rs`): usually what has
-//! arrived is one buffer.
+//! arrived is one buffer. A handler has no call: where it takes data as it arrives, the data does not pass through the receive
+//! queue ([`SegmentArrives::hand_on`](crate::SegmentArrives::hand_on)). The window is opened as by the arrival and then as by the
+//! call, because the edge that the arrival advertises counts the data as unread.
 //!
 //! # Sending
 //! [`transmit`] is `output::transmit` for the events that nearly all segments come from: a segment arrives, the user sends

@@ -75,12 +75,12 @@ pub use access::{PcbAccess, PcbMut};
 pub use config::{Config, ConnectionOptions, ListenParams, OpenParams};
 pub use error::Error;
 pub use event::{
-    Abort, BytesSent, Chunks, Close, DamagedData, Disposition, ExpectAnswers, IcmpError, IcmpKind, LinkDown, Open,
-    OptionValues, PathMtu, Peek, Peeked, PieceAlone, Predicted, Receive, ReceiveInOrder, ReceiveInto, ReceivePiece,
-    ReceiveReady, ReceiveRemainder, Received, ReceivedInOrder, Reclaim, RecoveryState, ReportUnread, RouteChanged,
-    RunArrives, SegmentArrives, Send, SendBytes, SendChunk, SendContext, SendMore, SendPromised, SendRecord, SendRoom,
-    SendUrgent, Sent, SentAlone, SetOption, Shutdown, SocketOption, Start, Status, StatusReport, TakeDestinationUpdate,
-    TakeError, TcpEvent, Timeouts, Traffic, TransmitReady, UnpredictedArrives,
+    Abort, BytesSent, Chunks, Close, DamagedData, Disposition, ExpectAnswers, HandedOn, IcmpError, IcmpKind, LinkDown,
+    Open, OptionValues, PassedData, PathMtu, Peek, Peeked, PieceAlone, Predicted, Receive, ReceiveInOrder, ReceiveInto,
+    ReceivePiece, ReceiveReady, ReceiveRemainder, Received, ReceivedInOrder, Reclaim, RecoveryState, ReportUnread,
+    RouteChanged, RunArrives, SegmentArrives, Send, SendBytes, SendChunk, SendContext, SendMore, SendPromised,
+    SendRecord, SendRoom, SendUrgent, Sent, SentAlone, SetOption, Shutdown, SocketOption, Start, Status, StatusReport,
+    TakeDestinationUpdate, TakeError, TcpEvent, Timeouts, Traffic, TransmitReady, UnpredictedArrives,
 };
 pub use handshake::{HalfOpen, Progress, listen, syn_cookie};
 pub use info::TcpInfo;

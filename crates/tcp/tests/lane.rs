@@ -14,7 +14,7 @@ use support::endpoint::{Driver, Endpoint, Setup};
 use support::link::{Faults, Random, World};
 use support::script::{Peer, Script, peer};
 use support::{data, ms};
-use tcp::{Close, SetOption, Shutdown, SocketOption};
+use tcp::{Close, SetOption, Shutdown, SocketOption, TcpEvent as _};
 
 /// Steps of a run: enough for every connection here to end, or to be stuck in its last retransmissions.
 const STEPS: usize = 4000;
@@ -348,7 +348,7 @@ fn given_by(batches: &[Vec<Arrival>], kind: Kind, way: Way) -> (Vec<(Vec<String>
 }
 
 /// A segment, and a user that is called when it makes the connection readable: takes one buffer, and sends `answer`, all with
-/// one outbox. The reply is what it has taken and how many bytes it has sent.
+/// one outbox. With the lane, and where one owner holds all parts, as the handler of a connection ([`handed_on`]). The reply is what it has taken and how many bytes it has sent.
 struct Answered<'a> {
     segment: Option<tcp::Segment>,
     answer: &'a [u8],
@@ -358,18 +358,52 @@ impl tcp::TcpEvent for Answered<'_> {
     type Reply = (Vec<u8>, u32);
 
     fn run<A: tcp::PcbAccess>(mut self, pcb: &mut A, out: &mut tcp::Outbox<'_>, now: Time) -> Self::Reply {
-        let _ = tcp::SegmentArrives(&mut self.segment).run(pcb, out, now);
+        let mut piece = match pcb.all().filter(|_| out.config.fast_lane) {
+            Some(pcb) => handed_on(&mut self.segment, pcb, out, now),
+            None => {
+                let _ = tcp::SegmentArrives(&mut self.segment).run(pcb, out, now);
+                None
+            }
+        };
         if !out.ready.intersects(tcp::Readiness::READABLE) {
+            assert!(piece.is_none(), "a user is called for what it is given");
             return (Vec::new(), 0);
         }
         let (mut taken, mut rest) = (Vec::new(), None);
-        let piece = tcp::ReceivePiece { rest: &mut rest }.run(pcb, out, now).unwrap_or_default();
+        if piece.is_none() {
+            piece = tcp::ReceivePiece { rest: &mut rest }.run(pcb, out, now).unwrap_or_default();
+        }
         piece.iter().chain(rest.iter().flat_map(|rest| &rest.data)).for_each(|data| taken.extend_from_slice(data));
         if self.answer.is_empty() {
             return (taken, 0);
         }
         let sent = tcp::SendBytes { data: self.answer, leaving: 0 }.run(pcb, out, now);
         (taken, sent.map_or(0, |sent| sent.accepted))
+    }
+}
+
+/// The segment arrives at an owner of all parts for a user that takes data at once; returns the data that was not queued.
+fn handed_on(
+    segment: &mut Option<tcp::Segment>,
+    pcb: &mut tcp::Pcb,
+    out: &mut tcp::Outbox<'_>,
+    now: Time,
+) -> Option<PktBuf> {
+    let mut event = tcp::SegmentArrives(segment);
+    match event.hand_on(pcb, out, now) {
+        tcp::HandedOn::Taken => event.taken(),
+        tcp::HandedOn::Passed(predicted) => {
+            predicted.send(pcb, out, now);
+            event.passed().map(|passed| passed.take(pcb, out, now))
+        }
+        tcp::HandedOn::Processed(predicted) => {
+            predicted.send(pcb, out, now);
+            None
+        }
+        tcp::HandedOn::Unpredicted => {
+            let _ = event.unpredicted().run(pcb, out, now);
+            None
+        }
     }
 }
 

@@ -187,7 +187,7 @@ fn answer<P: Platform>(
         if !out.ready.is_empty() {
             connection.socket.ready.rise_handled(out.ready, writers);
             let (handlers, slot) = handler;
-            handlers.run(slot, (&mut *connection, &mut out), shared, now, deferred);
+            handlers.run(slot, (&connection.flow, &mut connection.pcb, &mut out), (shared, now), deferred);
         }
     } else {
         deferred.wake_amid(&connection.socket, out.ready, writers, || connection.surroundings(large));
@@ -213,7 +213,7 @@ fn perform<P: Platform>(
     if deferred.wake_amid(&connection.socket, out.ready, writers, || connection.surroundings(large))
         && let Some((handlers, slot)) = handler
     {
-        handlers.run_rarely(slot, (&mut *connection, &mut *out), shared, now, deferred);
+        handlers.run_rarely(slot, (&connection.flow, &mut connection.pcb, &mut *out), (shared, now), deferred);
     }
     if !out.segments.is_empty() {
         shared.egress().emit(&connection.flow, &mut connection.route, out, deferred);
@@ -480,6 +480,9 @@ impl<P: Platform> Place for Cell<P> {
         }
         let large = self.is_large();
         let connection = self.directory.connections.at(*slot)?;
+        if connection.socket.ready.is_handled() && self.handlers.take_at_once(*slot) {
+            return self.exchange(*slot, event, now, deferred);
+        }
         let control = self.shared.control();
         let mut local = tcp::LocalEffects::new(control.tcp(), &self.counters, control.scarcity());
         let predicted = match event.predict(&mut connection.pcb, &mut local, now) {
@@ -749,6 +752,58 @@ impl<P: Platform> Cell<P> {
             Err(absent) if self.directory.connections.waits.is_empty() => Err(absent),
             Err(absent) => self.find_waiting(&Flow { tuple: *tuple, hash }, absent),
         }
+    }
+
+    /// A segment arrives for a handler that takes data at once ([`Handlers::take_at_once`]): if it is predicted, all of it, with one
+    /// outbox for the event and for the handler's answer. Data does not pass through the receive queue.
+    #[inline(never)]
+    fn exchange(
+        &mut self,
+        slot: u32,
+        mut event: tcp::SegmentArrives<'_>,
+        now: Time,
+        deferred: &mut DeferredEffects<P>,
+    ) -> Option<Box<tcp::Segment>> {
+        let (shared, counters, writers) = (&*self.shared, &self.counters, self.writers);
+        let connection = self.directory.connections.at(slot)?;
+        let Connection { flow, socket, route, pcb, .. } = &mut *connection;
+        let mut out = shared.egress().outbox(shared.control(), flow, route, counters);
+        let data = match event.hand_on(pcb, &mut out, now) {
+            tcp::HandedOn::Taken => event.taken(),
+            tcp::HandedOn::Passed(predicted) => {
+                predicted.send(pcb, &mut out, now);
+                event.passed().map(|passed| passed.take(pcb, &mut out, now))
+            }
+            tcp::HandedOn::Processed(predicted) => {
+                predicted.send(pcb, &mut out, now);
+                None
+            }
+            tcp::HandedOn::Unpredicted => {
+                std::mem::forget(out);
+                return self.arrives_unpredicted(&slot, event.unpredicted(), now, deferred);
+            }
+        };
+        sync::walk::note(file!(), "runs the event (tcp/src/event) on the PCB: the whole driver");
+        if let Some(data) = data {
+            // By itself, as a constant: nearly always it is all that has risen.
+            socket.ready.rise_handled(Readiness::READABLE, writers);
+            out.ready = out.ready.difference(Readiness::READABLE);
+            if !out.ready.is_empty() {
+                socket.ready.rise_handled(out.ready, writers);
+            }
+            self.handlers.hand_on(slot, (flow, pcb, &mut out), data, (shared, now), deferred);
+        } else if !out.ready.is_empty() {
+            socket.ready.rise_handled(out.ready, writers);
+            self.handlers.run_rarely(slot, (flow, pcb, &mut out), (shared, now), deferred);
+        }
+        shared.egress().emit_one(flow, route, &mut out, deferred);
+        // A handler is called instead of waking a user: no place is asked for.
+        let effects = finish(connection, (shared, counters, &self.account, writers, false), &mut out, deferred);
+        std::mem::forget(out);
+        if let Some(effects) = effects {
+            self.settle_later(&slot, effects, now, deferred);
+        }
+        None
     }
 
     /// A segment arrives that was not predicted. Not a part of [`Place::arrives`]: its registers and memory would hold what

@@ -2,16 +2,16 @@
 //! with the same outbox.
 
 use observe::{Counters, Time};
+use pktbuf::PktBuf;
 use sync::Platform;
 use tcp::{Outbox, Pcb, Readiness, TcpEvent};
 
-use super::connection::Connection;
 use super::trim_slots;
-use crate::attempt::attempt;
+use crate::attempt::{Panic, attempt};
 use crate::deferred::DeferredEffects;
 use crate::flow::Flow;
 use crate::shared::Shared;
-use crate::socket::handler::{HandlerState, RunsEvents};
+use crate::socket::handler::{HandlerState, Post, RunsEvents};
 
 /// See the module documentation.
 pub(super) struct Handlers<P: Platform> {
@@ -41,6 +41,12 @@ impl<P: Platform> Handlers<P> {
         self.by_slot.get(slot as usize).is_some_and(Option::is_some)
     }
 
+    /// Whether this connection has one that takes data at once ([`HandlerState::takes_at_once`]).
+    #[inline(always)]
+    pub(super) fn take_at_once(&self, slot: u32) -> bool {
+        matches!(self.by_slot.get(slot as usize), Some(Some(handler)) if handler.takes_at_once())
+    }
+
     /// When the handler of this connection set its timer to.
     #[inline]
     pub(super) fn deadline(&self, slot: u32) -> Option<Time> {
@@ -58,12 +64,11 @@ impl<P: Platform> Handlers<P> {
     pub(super) fn run_rarely(
         &mut self,
         slot: u32,
-        held: (&mut Connection<P>, &mut Outbox<'_>),
-        shared: &Shared<P>,
-        now: Time,
+        held: (&Flow, &mut Pcb, &mut Outbox<'_>),
+        around: (&Shared<P>, Time),
         deferred: &mut DeferredEffects<P>,
     ) {
-        self.run(slot, held, shared, now, deferred);
+        self.run(slot, held, around, deferred);
     }
 
     /// Calls the handler of the connection in `slot`, if it has one still, for the bits that the event has put into
@@ -72,17 +77,52 @@ impl<P: Platform> Handlers<P> {
     pub(super) fn run(
         &mut self,
         slot: u32,
-        (connection, out): (&mut Connection<P>, &mut Outbox<'_>),
-        shared: &Shared<P>,
-        now: Time,
+        (flow, pcb, out): (&Flow, &mut Pcb, &mut Outbox<'_>),
+        around: (&Shared<P>, Time),
         deferred: &mut DeferredEffects<P>,
     ) {
-        let Connection { flow, pcb, .. } = connection;
+        let bits = std::mem::replace(&mut out.ready, Readiness::NONE);
+        let Some(Some(handler)) = self.by_slot.get_mut(slot as usize) else { return };
+        let (mut posts, now) = (Vec::new(), around.1);
+        let ran = attempt(|| handler.run(&mut Inside { pcb: &mut *pcb, out: &mut *out, now }, bits, &mut posts));
+        self.conclude(slot, (flow, pcb, out), (ran, posts), around, deferred);
+    }
+
+    /// Calls the handler of the connection in `slot` for data that it has taken as it arrived, and then, as [`Handlers::run`] does,
+    /// for the bits in `out`: [`Handlers::take_at_once`] holds.
+    #[inline(always)]
+    pub(super) fn hand_on(
+        &mut self,
+        slot: u32,
+        (flow, pcb, out): (&Flow, &mut Pcb, &mut Outbox<'_>),
+        data: PktBuf,
+        (shared, now): (&Shared<P>, Time),
+        deferred: &mut DeferredEffects<P>,
+    ) {
+        let Some(Some(handler)) = self.by_slot.get_mut(slot as usize) else { return };
+        let mut posts = Vec::new();
+        let ran = attempt(|| handler.receive(&mut Inside { pcb: &mut *pcb, out: &mut *out, now }, data, &mut posts));
+        self.conclude(slot, (flow, pcb, out), (ran, posts), (shared, now), deferred);
+    }
+
+    /// The handler of the connection in `slot` was called, and has left these posts.
+    #[inline(always)]
+    fn conclude(
+        &mut self,
+        slot: u32,
+        (flow, pcb, out): (&Flow, &mut Pcb, &mut Outbox<'_>),
+        (ran, posts): (Result<(), Panic>, Vec<Post<P>>),
+        (shared, now): (&Shared<P>, Time),
+        deferred: &mut DeferredEffects<P>,
+    ) {
+        if posts.capacity() == 0 {
+            // Dropping it would be a call that does nothing.
+            std::mem::forget(posts);
+        } else {
+            deferred.post(posts);
+        }
         let Some(place) = self.by_slot.get_mut(slot as usize) else { return };
         let Some(handler) = place else { return };
-        let (mut posts, bits) = (Vec::new(), std::mem::replace(&mut out.ready, Readiness::NONE));
-        let ran = attempt(|| handler.run(&mut Inside { pcb: &mut *pcb, out: &mut *out, now }, bits, &mut posts));
-        deferred.post(posts);
         if let Err(panic) = ran {
             handler.give_up();
             shared.failures.note_handler(panic, flow.tuple, out.counters);

@@ -36,12 +36,12 @@ pub use open::Open;
 pub use options::OptionValues;
 pub use promised::{SendPromised, SendRoom};
 pub use receive::{
-    Peek, Peeked, Receive, ReceiveInOrder, ReceiveInto, ReceivePiece, ReceiveReady, ReceiveRemainder, Received,
-    ReceivedInOrder, ReportUnread,
+    PassedData, Peek, Peeked, Receive, ReceiveInOrder, ReceiveInto, ReceivePiece, ReceiveReady, ReceiveRemainder,
+    Received, ReceivedInOrder, ReportUnread,
 };
 pub use reclaim::Reclaim;
 pub use route_changed::RouteChanged;
-pub use segment_arrives::{Disposition, Predicted, RunArrives, SegmentArrives, UnpredictedArrives};
+pub use segment_arrives::{Disposition, HandedOn, Predicted, RunArrives, SegmentArrives, UnpredictedArrives};
 pub use send::{
     BytesSent, Chunks, PieceAlone, Send, SendBytes, SendChunk, SendContext, SendMore, SendRecord, SendUrgent, Sent,
     SentAlone,

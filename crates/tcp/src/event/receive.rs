@@ -239,6 +239,49 @@ fn take_alone(rw: &mut ReceiveWindow) -> Option<PktBuf> {
     Some(piece)
 }
 
+/// Data that has arrived in order for a user that takes it where it arrives ([`SegmentArrives::hand_on`](super::SegmentArrives::hand_on)). It was
+/// not queued, and counts as unread until it is [taken](PassedData::take).
+#[derive(Debug)]
+#[must_use]
+pub struct PassedData(PktBuf);
+
+impl PassedData {
+    #[inline(always)]
+    pub(super) fn new(data: PktBuf) -> Self {
+        PassedData(data)
+    }
+
+    /// Whether a user that is called for this data would find it readable, and nothing before it, where nothing is rare about
+    /// the receive side.
+    #[inline(always)]
+    pub(super) fn may_pass(rw: &ReceiveWindow, data: &PktBuf) -> bool {
+        rw.queued == 0 && rw.low_water as usize <= data.len() && !is_put_off(data)
+    }
+
+    /// The user takes it, as by [`ReceivePiece`].
+    #[inline(never)]
+    pub fn take(self, pcb: &mut Pcb, out: &mut Outbox<'_>, now: Time) -> PktBuf {
+        let PassedData(data) = self;
+        note_taken(&mut pcb.receive_window, data.len(), 1);
+        pcb.receive_window.open_usual_window();
+        if pcb.receive_window.update_due() {
+            report_window(pcb, out, now);
+        }
+        data
+    }
+}
+
+/// [`PassedData::take`] of `len` bytes. False: a window update would be due, and nothing has changed.
+#[inline(always)]
+pub(super) fn take_passed(rw: &mut ReceiveWindow, len: usize) -> bool {
+    if rw.may_be_due() {
+        return false;
+    }
+    note_taken(rw, len, 1);
+    rw.open_usual_window();
+    true
+}
+
 /// A window update is due to an owner of all parts.
 #[cold]
 #[inline(never)]
@@ -427,9 +470,15 @@ fn take_piece(rw: &mut ReceiveWindow, max: usize, received: &mut Received) -> bo
 #[inline(always)]
 fn pop_piece(rw: &mut ReceiveWindow, max: usize) -> Option<PktBuf> {
     let buffer = rw.queue.pop_single()?;
-    rw.queued -= buffer.len() as u32;
-    rw.kept = kept(buffer.len().saturating_sub(max));
+    note_taken(rw, buffer.len(), max);
     Some(buffer)
+}
+
+/// A buffer of `len` bytes was handed to a user that wants `max` bytes.
+#[inline(always)]
+fn note_taken(rw: &mut ReceiveWindow, len: usize, max: usize) {
+    rw.queued -= len as u32;
+    rw.kept = kept(len.saturating_sub(max));
 }
 
 #[inline(always)]

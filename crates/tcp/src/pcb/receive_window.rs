@@ -562,8 +562,14 @@ impl ReceiveWindow {
     /// Whether the window has opened far enough, since it was last advertised, for a window update.
     #[inline(always)]
     pub(crate) fn update_due(&self) -> bool {
-        // Nearly always at least half of the buffer is still open to the peer, and that is the end of it.
-        ((self.advertised_edge - self.nxt).max(0) as u32) < self.limit / 2 && self.edge_has_gained()
+        self.may_be_due() && self.edge_has_gained()
+    }
+
+    /// Whether a window update may be due, however far the window has opened. Nearly always at least half of the buffer is still
+    /// open to the peer, and it is not.
+    #[inline(always)]
+    pub(crate) fn may_be_due(&self) -> bool {
+        ((self.advertised_edge - self.nxt).max(0) as u32) < self.limit / 2
     }
 
     #[inline(never)]

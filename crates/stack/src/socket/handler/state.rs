@@ -158,12 +158,35 @@ impl<P: Platform> HandlerState<P> {
             }
             None => step(&mut **handler, &mut conn, bits),
         }
-        loop {
-            bits = conn.held.raised();
-            if bits.is_empty() && !conn.control.may_read() {
-                return;
-            }
-            step(&mut **handler, &mut conn, bits);
+        let bits = conn.held.raised();
+        if !bits.is_empty() || conn.control.may_read() {
+            step_on(&mut **handler, &mut conn, bits);
+        }
+    }
+
+    /// Whether data that arrives now is all that the handler is to be called for, and is given to it at once.
+    #[inline(always)]
+    pub(crate) fn takes_at_once(&self) -> bool {
+        self.control.pending.is_empty() && self.control.takes_data()
+    }
+
+    /// [`HandlerState::run`] for data that has come, and that was taken for it: it [takes data at once](HandlerState::takes_at_once).
+    ///
+    /// # Panics
+    /// With the handler's panic.
+    #[inline(always)]
+    pub(crate) fn receive<H: HeldConnection>(&mut self, held: &mut H, data: PktBuf, posts: &mut Vec<Post<P>>) {
+        let _within = within::enter::<P>();
+        let HandlerState { handler, control } = self;
+        control.unread = false;
+        let mut conn = Conn { held: &mut *held, control: &mut *control, posts: &mut *posts };
+        handler.data(&mut conn, data);
+        if !conn.control.is_done() {
+            end_step(&mut **handler, &mut conn, Readiness::READABLE, false);
+        }
+        let bits = held.raised();
+        if !bits.is_empty() || control.may_read() {
+            step_on(&mut **handler, &mut Conn { held, control, posts }, bits);
         }
     }
 
@@ -174,6 +197,15 @@ impl<P: Platform> HandlerState<P> {
         }
         self.control.stage = HandlerStage::Released(Err(tcp::Error::Aborted));
         self.run(held, Readiness::NONE, posts);
+    }
+}
+
+/// The callbacks that are due because of these bits, or because data is unread, and then those that are due because of the callbacks.
+#[inline(never)]
+fn step_on<P: Platform>(handler: &mut dyn ConnectionHandler<P>, conn: &mut Conn<'_, P>, mut bits: Readiness) {
+    while !bits.is_empty() || conn.control.may_read() {
+        step(handler, conn, bits);
+        bits = conn.held.raised();
     }
 }
 

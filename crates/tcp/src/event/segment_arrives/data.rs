@@ -75,10 +75,30 @@ fn over_memory_limit(rw: &ReceiveWindow, out: &Outbox<'_>) -> bool {
 /// Queue data that begins at RCV.NXT. `usual`: nothing is rare about the receive side, and there is data.
 #[inline(always)]
 pub(crate) fn in_order(rw: &mut ReceiveWindow, data: PktBuf, usual: bool, out: &mut LocalEffects<'_>, now: Time) {
-    let len = data.len();
-    if !usual && len == 0 {
+    if !usual && data.is_empty() {
         return;
     }
+    note_arrival(rw, &data, usual, out, now);
+    let appended = rw.append(data, usual);
+    out.memory += i64::from(appended.memory);
+    if appended.spilled {
+        out.wake_by(now + IDLE_CHECK);
+    }
+}
+
+/// [`in_order`] of data that the user takes at once, where nothing is rare about the receive side: it is not queued, and counts
+/// as unread until it is taken.
+#[inline(always)]
+pub(crate) fn pass(rw: &mut ReceiveWindow, data: &PktBuf, out: &mut LocalEffects<'_>, now: Time) {
+    note_arrival(rw, data, true, out, now);
+    rw.nxt += data.len() as u32;
+    rw.queued += data.len() as u32;
+}
+
+/// Data has arrived at RCV.NXT: the notification of the user, and the counts.
+#[inline(always)]
+fn note_arrival(rw: &mut ReceiveWindow, data: &PktBuf, usual: bool, out: &mut LocalEffects<'_>, now: Time) {
+    let len = data.len();
     let meta = data.meta().segment_size;
     let segment = if meta == 0 { len.min(usize::from(u16::MAX)) as u16 } else { meta };
     rw.peer_segment = rw.peer_segment.max(segment);
@@ -90,11 +110,6 @@ pub(crate) fn in_order(rw: &mut ReceiveWindow, data: PktBuf, usual: bool, out: &
     }
     out.count(Counter::DataBytesIn, len as u64);
     rw.tally(len, usual, out.config, now);
-    let appended = rw.append(data, usual);
-    out.memory += i64::from(appended.memory);
-    if appended.spilled {
-        out.wake_by(now + IDLE_CHECK);
-    }
 }
 
 /// Data that does not begin at RCV.NXT, that fills a hole, or that exceeds the window.

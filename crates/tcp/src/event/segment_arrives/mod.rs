@@ -33,8 +33,10 @@ mod syn_sent;
 mod transitions;
 
 use observe::{Counter, DropReason, Time};
+use pktbuf::PktBuf;
 
 use super::TcpEvent;
+use super::receive::PassedData;
 use crate::access::{PcbAccess, PcbMut};
 use crate::closed;
 use crate::outbox::{LocalEffects, Outbox};
@@ -44,7 +46,7 @@ use crate::state::State;
 
 pub use answers::Disposition;
 pub(crate) use otherwise::take_data;
-pub use predicted::Predicted;
+pub use predicted::{HandedOn, Predicted};
 pub use run::RunArrives;
 
 /// A segment of this connection has arrived. It is consumed in place, piece by piece: a segment is the largest value
@@ -106,6 +108,30 @@ impl<'s> SegmentArrives<'s> {
         let predicted =
             if effects.config.fast_lane { predicted::receive(self.0, false, pcb, effects, now) } else { None };
         predicted.ok_or(UnpredictedArrives(self.0))
+    }
+
+    /// [`SegmentArrives::predict`], where the connection's user is called for what arrives and takes data at once: data that it
+    /// alone is to be called for is not queued. After [`Predicted::send`] the user is given it ([`PassedData::take`]).
+    #[inline(always)]
+    pub fn hand_on(&mut self, pcb: &mut Pcb, effects: &mut LocalEffects<'_>, now: Time) -> HandedOn {
+        if effects.config.fast_lane { predicted::hand_on(self.0, pcb, effects, now) } else { HandedOn::Unpredicted }
+    }
+
+    /// The data, after [`HandedOn::Passed`].
+    pub fn passed(self) -> Option<PassedData> {
+        self.0.take().map(|segment| PassedData::new(segment.data))
+    }
+
+    /// The data, after [`HandedOn::Taken`].
+    #[inline(always)]
+    pub fn taken(self) -> Option<PktBuf> {
+        self.0.take().map(|segment| segment.data)
+    }
+
+    /// The same segment, after [`HandedOn::Unpredicted`].
+    #[inline(always)]
+    pub fn unpredicted(self) -> UnpredictedArrives<'s> {
+        UnpredictedArrives(self.0)
     }
 }
 

@@ -26,6 +26,7 @@ use wire::tcp::{TIMESTAMPED_LEN, TcpFlags, Timestamps};
 
 use super::acknowledgement::{acknowledge, note_answer, update_window};
 use super::data;
+use crate::event::receive::{PassedData, take_passed};
 use crate::lane::transmit;
 use crate::outbox::{LocalEffects, Outbox};
 use crate::pcb::{Ack, HeaderIn, Pcb, Reassembly, ReceiveWindow, SendWindow, TimerPurpose};
@@ -83,6 +84,49 @@ pub(crate) fn receive(
     }
     let followed = segment.followed;
     Some(Predicted(take(arrival.take()?.data, followed, pcb, out, now)))
+}
+
+/// What became of a segment in [`SegmentArrives::hand_on`](super::SegmentArrives::hand_on).
+#[must_use]
+pub enum HandedOn {
+    /// It is not predicted, and nothing has changed.
+    Unpredicted,
+    /// It was processed, but for what is to be sent.
+    Processed(Predicted),
+    /// The same, and its data is for the user, after what is to be sent ([`SegmentArrives::passed`](super::SegmentArrives::passed)).
+    Passed(Predicted),
+    /// It was processed, nothing is to be sent, and the user has taken its data, which is still in its place
+    /// ([`SegmentArrives::taken`](super::SegmentArrives::taken)).
+    Taken,
+}
+
+/// [`receive`] for a user that takes data where it arrives: data that makes the connection readable, and that none is unread
+/// before, is not queued. The user is given it after what is to be sent has been sent.
+///
+/// Not inlined: beside the code around a handler there are too few registers for it.
+#[inline(never)]
+pub(crate) fn hand_on(arrival: &mut Option<Segment>, pcb: &mut Pcb, out: &mut LocalEffects<'_>, now: Time) -> HandedOn {
+    let Some(segment) = arrival else { return HandedOn::Unpredicted };
+    let Some(timestamps) = segment.header.options.timestamps else { return HandedOn::Unpredicted };
+    match header(segment, timestamps, pcb, out, now) {
+        PredictedHeader::Data => {}
+        PredictedHeader::Alone => return HandedOn::Processed(Predicted((!is_all_sent(pcb)).then_some(Ack::None))),
+        PredictedHeader::Fails => return HandedOn::Unpredicted,
+    }
+    let followed = segment.followed;
+    if out.ready.is_empty() && PassedData::may_pass(&pcb.receive_window, &segment.data) {
+        out.count(Counter::FastPathIn, 1);
+        data::pass(&mut pcb.receive_window, &segment.data, out, now);
+        let ack = acknowledge_data(followed, pcb, out, now);
+        // Nearly always nothing is to be sent, and the window is open.
+        return if ack.is_none() && take_passed(&mut pcb.receive_window, segment.data.len()) {
+            HandedOn::Taken
+        } else {
+            HandedOn::Passed(Predicted(ack))
+        };
+    }
+    let Some(Segment { data, .. }) = arrival.take() else { return HandedOn::Unpredicted };
+    HandedOn::Processed(Predicted(take(data, followed, pcb, out, now)))
 }
 
 /// Whether the prediction holds for a segment.
@@ -189,9 +233,15 @@ fn are_usual(rw: &ReceiveWindow, sw: &SendWindow) -> bool {
 /// Queues data at RCV.NXT; returns the acknowledgement that is to be sent, if anything is.
 #[inline(always)]
 fn take(data: PktBuf, followed: bool, pcb: &mut Pcb, out: &mut LocalEffects<'_>, now: Time) -> Option<Ack> {
-    let Pcb { receive_window: rw, header_out: ho, .. } = pcb;
     out.count(Counter::FastPathIn, 1);
-    data::in_order(rw, data, true, out, now);
+    data::in_order(&mut pcb.receive_window, data, true, out, now);
+    acknowledge_data(followed, pcb, out, now)
+}
+
+/// After data was received at RCV.NXT: opens the window, and returns the acknowledgement that is to be sent, if anything is.
+#[inline(always)]
+fn acknowledge_data(followed: bool, pcb: &mut Pcb, out: &mut LocalEffects<'_>, now: Time) -> Option<Ack> {
+    let Pcb { receive_window: rw, header_out: ho, .. } = pcb;
     rw.grow(out.config, out.scarcity, now);
     rw.open_usual_window();
     let ack = rw.schedule_ack(followed, out, now);
