@@ -1,5 +1,5 @@
 //! A receive thread that knows the flows of a batch asks the processor for their connections before it processes the first
-//! segment, where the cell is its own and has more connections than the caches hold. So does a thread that is told of events of
+//! segment, where the cell is its own and has more connections than the caches hold. So does a thread that is notified of events of
 //! such connections, if it has caused them by receiving.
 
 use std::ops::Range;
