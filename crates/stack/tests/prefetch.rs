@@ -117,7 +117,7 @@ fn connections_of_a_small_cell_are_not_asked_for(arch: Architecture) {
     }
 }
 
-/// A set with all connections of the crowd, whose events are taken.
+/// A set with all connections of the crowd. Their events have been taken.
 fn watched(crowd: &Crowd) -> Arc<PollSet<Real>> {
     let set = PollSet::new(false).expect("a set without a descriptor");
     crowd.sockets.iter().enumerate().for_each(|(token, socket)| socket.ready.register(socket, &set, token));

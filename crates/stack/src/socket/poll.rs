@@ -150,7 +150,7 @@ impl MemberNumber {
     /// The number of no member.
     const NONE: MemberNumber = MemberNumber { index: u32::MAX, generation: 0 };
 
-    /// An edge of the member, whose user is not waited for by memory.
+    /// An edge of the member. The caches have what its user will touch.
     #[inline(always)]
     pub(crate) fn edge(self) -> MemberEdge {
         MemberEdge { number: self, around: Surroundings::CACHED }

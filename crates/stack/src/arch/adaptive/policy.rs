@@ -64,7 +64,7 @@ pub struct GroupCounts {
     left: u32,
     /// What the entries of `user` since the last turn would cost, if they were handed over. No vote yet.
     unvoted: u64,
-    /// The thread whose entries these are.
+    /// The thread that makes these entries.
     user: usize,
     /// The thread that has more than half of the entries, each by what it would cost to hand it over, if one has: Boyer and
     /// Moore's vote.
