@@ -274,6 +274,32 @@ fn a_claimed_value_is_its_claimants_until_that_gives_it_up() {
     assert_eq!(refused(&value), (None, true), "anybody's, and then the other thread's, which has ended");
 }
 
+/// The claimant's own way in, which takes no lock.
+#[test]
+fn a_claim_alone_lets_its_claimant_in_once_at_a_time() {
+    let value: ClaimLock<u32> = ClaimLock::new(LockKind::Blocking, LockClass::Group, 0);
+    assert!(value.enter_by_claim().is_none(), "there is no claim");
+    drop(value.enter().expect("nobody's"));
+    assert!(value.claim());
+    {
+        let mut inside = value.enter_by_claim().expect("mine");
+        *inside += 1;
+        assert!(value.enter_by_claim().is_none(), "one reference at a time");
+        assert_eq!(value.enter().err(), Some(Claimed), "by either way");
+        assert!(!value.release_claim(), "not while it is in use, and what was refused has not ended that");
+    }
+    let elsewhere =
+        || thread::scope(|scope| scope.spawn(|| value.enter_by_claim().is_some()).join().expect("no panic"));
+    assert!(!elsewhere(), "another thread's claim");
+    {
+        let _inside = value.enter().expect("mine again");
+        assert!(value.enter_by_claim().is_none(), "in use by the other way");
+    }
+    assert_eq!(value.enter_by_claim().map(|inside| *inside), Some(1));
+    assert!(value.release_claim());
+    assert!(value.enter_by_claim().is_none(), "the claim has ended");
+}
+
 /// One thread claims and releases, the others use the lock: no increment is lost, whether they enter or are refused.
 #[test]
 fn a_claim_excludes() {

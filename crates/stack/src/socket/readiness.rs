@@ -6,8 +6,9 @@
 //! is never clear while there is something: no wake-up is lost. Waiters and watches are notified when no guard is held
 //! any more.
 //!
-//! Where one thread has all connections of a stack, the bits are in a word of their own, but for those of errors, which a
-//! user's thread clears. Only the thread with the connections writes that word, by plain stores. A sleeper pays for that with a heavy fence: it announces that it
+//! Where one thread uses a connection (an owner of a core, or of a group at home), the bits are in a word of their own, but for
+//! those of errors, which a user's thread clears. Only the thread with the connection writes that word, by plain stores. A
+//! sleeper pays for that with a heavy fence: it announces that it
 //! waits, fences, and reads the bits; the writer sets the bits, fences lightly, and checks for waiters. At least one of
 //! the two sees the other.
 
