@@ -24,7 +24,8 @@ use crate::upcalls::{self, Risen, Upcalls};
 pub struct DeferredEffects<P: Platform> {
     /// Members of `set` with a readiness edge: nearly all wake-ups. Their bits are set already.
     members: SmallVec<[MemberEdge; 4]>,
-    /// The poll set of the first edge: one reference for a batch of them.
+    /// The poll set of the first edge: one reference for a batch of them. A receive thread keeps it for the next batch,
+    /// whose edges mostly belong to the same set ([`DeferredEffects::release_set`]).
     set: Option<Arc<PollSet<P>>>,
     /// Other sockets with a readiness edge. Their bits are set as well.
     others: SmallVec<[(Risen<P>, Readiness); 1]>,
@@ -191,9 +192,9 @@ impl<P: Platform> DeferredEffects<P> {
         };
         self.vary();
         match &self.set {
-            Some(known) if !Arc::ptr_eq(known, set) => return false,
-            Some(_) => {}
-            None => self.begin_set(set),
+            Some(known) if Arc::ptr_eq(known, set) => {}
+            Some(_) if !self.members.is_empty() => return false,
+            _ => self.begin_set(set),
         }
         self.members.push(MemberEdge { number, around });
         true
@@ -299,8 +300,11 @@ impl<P: Platform> DeferredEffects<P> {
         if self.alarm != u64::MAX {
             links.alarms().due(std::mem::replace(&mut self.alarm, u64::MAX));
         }
-        if self.set.is_some() || !self.others.is_empty() {
-            self.tell();
+        if !self.members.is_empty() {
+            self.mark_members();
+        }
+        if !self.others.is_empty() {
+            upcalls::perform(self.others.drain(..));
         }
         self.varied = self.members.spilled() | self.others.spilled() | !self.unannounced.is_inline();
         self.used = self.varied | !self.dirty.is_inline();
@@ -312,6 +316,13 @@ impl<P: Platform> DeferredEffects<P> {
         let others = std::mem::take(&mut self.others);
         self.flush(links);
         upcalls.keep(others.into_iter());
+    }
+
+    /// Gives up the reference to the poll set of the latest batch, if its effects were performed.
+    pub(crate) fn release_set(&mut self) {
+        if self.members.is_empty() {
+            self.set = None;
+        }
     }
 
     /// Whether there are effects to perform.
@@ -327,13 +338,15 @@ impl<P: Platform> DeferredEffects<P> {
         !self.used
     }
 
-    fn tell(&mut self) {
-        if let Some(set) = self.set.take() {
+    fn mark_members(&mut self) {
+        if let Some(set) = &self.set {
             sync::walk::note(file!(), "no guard is held any more: wakes the socket's user");
             set.mark_all(&self.members);
-            self.members.clear();
         }
-        upcalls::perform(self.others.drain(..));
+        self.members.clear();
+        if self.receiver == NO_RECEIVER {
+            self.set = None;
+        }
     }
 }
 

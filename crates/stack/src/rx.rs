@@ -122,14 +122,14 @@ pub struct Driver<P: Platform> {
     has_devices: bool,
     /// The addresses of the latest packets: the views of interfaces are kept until the stack ends.
     accepted: LastAccepted,
-    /// Empty between polls; kept for its memory.
-    vector: Vector,
+    /// Empty between batches; kept for its memory, and taken while there are frames in it.
+    vector: Option<Box<Vector>>,
     /// Empty between polls; kept for its memory.
     run: PendingRun,
     /// See [`StackConfig::runs`](crate::StackConfig::runs).
     runs: bool,
-    /// Empty between polls; kept for its memory.
-    deferred: DeferredEffects<P>,
+    /// Without effects between polls; kept for its memory, and taken while a poll uses it.
+    deferred: Option<Box<DeferredEffects<P>>>,
     counters: Arc<Counters>,
     idle: Arc<Idle<P>>,
     /// Ports whose device was found to have vanished.
@@ -187,10 +187,10 @@ impl<P: Platform> Driver<P> {
             served,
             loopback,
             accepted: LastAccepted::default(),
-            vector: Vector::new(),
+            vector: None,
             run: PendingRun::default(),
             runs: true,
-            deferred: DeferredEffects::default(),
+            deferred: None,
             counters: Arc::new(Counters::new()),
             idle,
             lost: Vec::new(),
@@ -205,7 +205,15 @@ impl<P: Platform> Driver<P> {
     /// The calling thread stops polling for a while: other threads may use its cells meanwhile.
     pub fn rest(&mut self) {
         self.shared.clock().end_batches();
+        self.release_set();
         self.inside(|driver| driver.active.retire());
+    }
+
+    /// Keeps no poll set alive while it does nothing.
+    fn release_set(&mut self) {
+        if let Some(deferred) = &mut self.deferred {
+            deferred.release_set();
+        }
     }
 
     /// Does `work` where the stack is not switched to another architecture. If a thread is about to switch it, gives up
@@ -279,9 +287,9 @@ impl<P: Platform> Driver<P> {
     /// Takes one batch from each queue and delivers it; runs due timers. Returns the number of frames, which is not 0
     /// while loopback packets wait.
     pub fn poll(&mut self) -> usize {
-        let mut deferred = std::mem::take(&mut self.deferred);
+        let mut deferred = self.deferred.take().unwrap_or_default();
         let frames = self.turn(&mut deferred);
-        self.deferred = deferred;
+        self.deferred = Some(deferred);
         frames
     }
 
@@ -362,7 +370,7 @@ impl<P: Platform> Driver<P> {
         let mut taken = DriverBatches { now, frames: 0, full: false };
         let open = if self.opens_ring() { self.sources.len() } else { 0 };
         for index in 0..open {
-            let mut vector = std::mem::take(&mut self.vector);
+            let mut vector = self.take_vector();
             let RxSource { port, interface, framing, inspected, queue } = &mut self.sources[index];
             let (interface, framing) = (*interface, *framing);
             self.at = index;
@@ -401,7 +409,7 @@ impl<P: Platform> Driver<P> {
                 Counters::count_drops(&self.counters, DropReason::NotForUs, vector.len() as u64);
                 vector.clear();
             }
-            self.vector = vector;
+            self.vector = Some(vector);
         }
         self.at = self.sources.len();
         if self.polled && open != 0 && !taken.full {
@@ -413,6 +421,23 @@ impl<P: Platform> Driver<P> {
         deferred.flush(self.shared.links());
         self.announce(deferred);
         taken
+    }
+
+    /// The vector for a batch.
+    #[inline(always)]
+    fn take_vector(&mut self) -> Box<Vector> {
+        self.vector.take().unwrap_or_else(|| self.new_vector())
+    }
+
+    /// A vector that receives as many frames as the architecture lets the driver take.
+    #[cold]
+    fn new_vector(&self) -> Box<Vector> {
+        let mut vector = Box::new(Vector::new());
+        vector.limit(match self.bound {
+            Some(FrameBound::AtMost(most)) => most.min(self.batch),
+            _ => self.batch,
+        });
+        vector
     }
 
     /// A frame of a vector has been processed, and `left` of that vector have not. Posts the run that it ends.

@@ -4,12 +4,14 @@
 //! that has got memory of its own is never plain again, though all its effects have been performed.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use stack::Architecture;
 use stack::deferred::{DeferredEffects, LazyEffects};
 use stack::socket::readiness::Watch;
 use stack::socket::{ListenerShared, PollSet, Readiness};
 use sync::Real;
+use testbed::frames::{self, Ends, ISS, Segment, tcp_of};
 use testbed::node::{Node, NodeConfig};
 
 /// A number that a set of bits has no place for in itself.
@@ -177,4 +179,67 @@ fn a_record_that_was_made_is_flushed_and_a_given_one_is_not() {
     assert_eq!(told(), 0);
     deferred.flush(links);
     assert_eq!(told(), 1);
+}
+
+/// A listener on `port`, watched by a poll set of its own.
+fn watched(node: &Node<Real>, port: u16) -> (Arc<ListenerShared<Real>>, Arc<PollSet<Real>>) {
+    let set = PollSet::<Real>::new(false).expect("a set");
+    let listener = node.listen(port, 4);
+    listener.ready.register(&listener, &set, port.into());
+    (listener, set)
+}
+
+/// A connection arrives at `port`, in batches of one frame.
+fn connect(node: &mut Node<Real>, ends: Ends, ports: (u16, u16)) {
+    let answers = node.exchange(&Segment::syn(ports.0, ports.1).frame_over(ends));
+    let (syn_ack, _) = answers.iter().find_map(|frame| tcp_of(frame)).expect("a SYN-ACK");
+    node.exchange(&Segment::ack(ports, ISS.wrapping_add(1), syn_ack.seq.0.wrapping_add(1)).frame_over(ends));
+}
+
+fn told(set: &PollSet<Real>) -> Vec<usize> {
+    let mut events = Vec::new();
+    set.try_wait(&mut events, 8);
+    events.iter().map(|event| event.token).collect()
+}
+
+/// The poll set of one batch may be needed for the next one; but a thread that does nothing keeps it, and its descriptor, no
+/// longer than its users do.
+#[test]
+fn a_receive_thread_gives_up_the_poll_set_of_its_latest_batch_before_it_rests() {
+    for ends in Ends::BOTH_FAMILIES {
+        let mut node = Node::<Real>::with_known_peer(NodeConfig::new(Architecture::named("up")));
+        node.exchange(&frames::neighbour_solicitation());
+        let (listener, set) = watched(&node, 80);
+        let owners = Arc::strong_count(&set);
+        let rests: [fn(&mut Node<Real>); 2] = [
+            |node| node.driver.rest(),
+            |node| {
+                node.driver.wait(Some(Duration::ZERO));
+            },
+        ];
+        for (rest, port) in rests.into_iter().zip(2000..) {
+            connect(&mut node, ends, (port, 80));
+            assert_eq!((told(&set), Arc::strong_count(&set)), (vec![80], owners + 1));
+            rest(&mut node);
+            assert_eq!(Arc::strong_count(&set), owners);
+            listener.accept().expect("a child waits");
+        }
+    }
+}
+
+/// The set that a thread has kept does not get the edges of another one.
+#[test]
+fn edges_of_two_poll_sets_in_turn_reach_their_own() {
+    for ends in Ends::BOTH_FAMILIES {
+        let mut node = Node::<Real>::with_known_peer(NodeConfig::new(Architecture::named("up")));
+        node.exchange(&frames::neighbour_solicitation());
+        let both = [watched(&node, 80), watched(&node, 81)];
+        for (turn, port) in [80, 81, 81, 80].into_iter().zip(2000..) {
+            connect(&mut node, ends, (port, turn));
+            for (_listener, set) in &both {
+                let (events, own) = (told(set), std::ptr::eq(set, &both[usize::from(turn - 80)].1));
+                assert_eq!(events, if own { vec![usize::from(turn)] } else { vec![] });
+            }
+        }
+    }
 }

@@ -34,7 +34,7 @@ use frame_input::interrupts_while_falling_asleep;
 use gate::{Passes, passes_while_it_closes};
 use planted::{InjectedFault, NoFence, Planted, WeakRelease, outcome};
 use processor::left_beside_a_user;
-use readiness::{ready_while_falling_asleep, ready_while_registering};
+use readiness::{edge_while_the_watcher_falls_asleep, ready_while_falling_asleep, ready_while_registering};
 use steal::taken_by_home_and_thief;
 use sync::loom::Loom;
 use sync::{PlantedMistake, Platform, Writers};
@@ -75,6 +75,7 @@ fn a_bit_that_rises_wakes_a_sleeper_and_reaches_a_new_poll_set() {
     for writers in [Writers::One, Writers::Many] {
         explore_all(move || ready_while_falling_asleep::<Loom>(writers)).expect("the model holds");
         explore_all(move || ready_while_registering::<Loom>(writers)).expect("the model holds");
+        explore_all(move || edge_while_the_watcher_falls_asleep::<Loom>(writers)).expect("the model holds");
     }
 }
 

@@ -15,7 +15,7 @@ use pktbuf::PktBuf;
 use stack::Architecture;
 use stack::call::{Call, Reply};
 use stack::socket::handler::{Conn, ConnectionHandler};
-use stack::socket::{ListenerShared, Readiness, TcpSocket, UdpShared};
+use stack::socket::{ListenerShared, PollSet, Readiness, TcpSocket, UdpShared};
 use sync::LockClass;
 use testbed::counting::{Counting, Spent, spent};
 use testbed::frames::{self, Datagram, Ends, ISS, Segment, TcpOptions, tcp_of};
@@ -42,6 +42,8 @@ struct Echo {
     /// Bytes that the peer has sent, and its acknowledgement number.
     sent: u32,
     acknowledged: u32,
+    /// The user finds out by this set.
+    set: Option<Arc<PollSet<Counting>>>,
 }
 
 impl Echo {
@@ -53,7 +55,7 @@ impl Echo {
         let mut segment = Echo::segment(ends, 0, acknowledged, b"");
         segment.flags = TcpFlags::ACK;
         node.exchange(&segment.frame_over(ends));
-        Echo { ends, socket: listener.accept().expect("a child waits"), sent: 0, acknowledged }
+        Echo { ends, socket: listener.accept().expect("a child waits"), sent: 0, acknowledged, set: None }
     }
 
     fn segment(_: Ends, at: u32, ack: u32, data: &[u8]) -> Segment<'_> {
@@ -64,8 +66,10 @@ impl Echo {
     /// A segment arrives; its user is notified, reads it, finds no more, and writes an answer, which is sent.
     fn round(&mut self, node: &mut Node<Counting>) -> Spent {
         node.put(&Self::segment(self.ends, self.sent, self.acknowledged, b"question").frame_over(self.ends));
+        let events = &mut Vec::with_capacity(8);
         let ((), spent) = spent(|| {
             assert_eq!(node.driver.poll(), 1);
+            self.set.iter().for_each(|set| assert_eq!(set.try_wait(events, 8), 1));
             assert!(self.socket.ready.get().contains(Readiness::READABLE));
             let receive = || node.call(&self.socket, Call::Receive(tcp::Receive { max: 100 }));
             assert_eq!(received(receive()).expect("data").0, b"question");
@@ -143,6 +147,25 @@ fn the_owners_echo_over_tcp_takes_no_lock_and_no_read_modify_write(arch: Archite
         (0..WARM).for_each(|_| drop(echo.round(&mut node)));
         for _ in 0..ROUNDS {
             assert_eq!(echo.round(&mut node), Spent::NOTHING);
+        }
+    }
+}
+
+/// The poll set's lock is reserved for the thread that causes the edges and takes the events, after some uses.
+#[every_arch(only(up, shared_nothing, connp_t_lwkt))]
+fn the_owners_watched_echo_takes_the_poll_sets_lock_and_no_read_modify_write(arch: Architecture) {
+    const UNTIL_RESERVED: u32 = 40;
+    for ends in Ends::BOTH_FAMILIES {
+        let mut node = node(arch);
+        let mut echo = Echo::open(&mut node, ends);
+        let set = PollSet::new(false).expect("a set without a descriptor");
+        echo.socket.ready.register(&echo.socket, &set, 0);
+        set.try_wait(&mut Vec::new(), 8);
+        echo.set = Some(set);
+        (0..UNTIL_RESERVED).for_each(|_| drop(echo.round(&mut node)));
+        let expected = Spent { locks: vec![(LockClass::SocketBuffer, 2)], ..Spent::NOTHING };
+        for _ in 0..ROUNDS {
+            assert_eq!(echo.round(&mut node), expected);
         }
     }
 }

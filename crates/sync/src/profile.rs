@@ -252,9 +252,10 @@ pub fn handoff<P: Platform>(n: u64) {
     }
 }
 
-/// Records a wake-up by the calling thread: `sent` if it had to enter the kernel.
+/// Records a wake-up by the calling thread: `sent` if it had to enter the kernel. [`Parker`](crate::Parker) and
+/// [`DoorbellLike`](crate::DoorbellLike) record theirs; for a caller that knows that nothing sleeps there.
 #[inline]
-pub(crate) fn wake<P: Platform>(sent: bool) {
+pub fn wake<P: Platform>(sent: bool) {
     if let Some(counters) = P::lock_counters() {
         let count = if sent { &counters.wakes_sent } else { &counters.wakes_suppressed };
         counters.add(count, 1);

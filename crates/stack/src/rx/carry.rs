@@ -13,7 +13,7 @@ use wire::rss::Toeplitz;
 use super::Driver;
 use super::internet::PacketReceiver;
 use crate::arch::RunningArchitecture;
-use crate::arch::frame_input::{ArrivedFrame, CarriesFrames, FrameBound, FrameInput};
+use crate::arch::frame_input::{ArrivedFrame, CarriesFrames, FrameInput};
 use crate::arch::running::ArchitectureSlot;
 use crate::charge;
 use crate::deferred::DeferredEffects;
@@ -57,16 +57,13 @@ impl<P: Platform> CarriesFrames<P> for FrameCarrier<P> {
 }
 
 impl<P: Platform> Driver<P> {
-    /// Reads from the architecture how many frames the driver takes in a turn, and the input for them. If there is an
-    /// input, sets its carrier of frames.
+    /// Reads from the architecture how many frames the driver takes in a turn, for which the next batch makes another vector,
+    /// and the input for them. If there is an input, sets its carrier of frames.
     #[cold]
     pub(super) fn find_input(&mut self) {
         self.bound = self.active.frame_bound();
         (self.polled, self.shut) = (self.active.polls_rings(), false);
-        self.vector.limit(match self.bound {
-            Some(FrameBound::AtMost(most)) => most.min(self.batch),
-            _ => self.batch,
-        });
+        self.vector = None;
         self.input = self.active.frame_input(self.index);
         self.run.enable(self.runs && self.active.takes_runs());
         let Some(input) = &self.input else { return };

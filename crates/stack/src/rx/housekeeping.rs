@@ -76,6 +76,7 @@ impl<P: Platform> Driver<P> {
         if !schedule.takes_trim(now) {
             return;
         }
+        deferred.release_set();
         if self.active.trim() {
             schedule.trim_again(now, deferred);
         }

@@ -15,8 +15,8 @@ impl<P: Platform> Driver<P> {
     #[cold]
     #[inline(never)]
     pub(super) fn take_loopback(&mut self, taken: &mut DriverBatches, deferred: &mut DeferredEffects<P>) {
+        let mut vector = self.take_vector();
         let Some(receiver) = &mut self.loopback else { return };
-        let mut vector = std::mem::take(&mut self.vector);
         receiver.begin();
         charge::batch::<P>();
         let count = vector.receive(receiver.queue.as_mut(), Framing::Packet, self.keeps_batches);
@@ -36,7 +36,7 @@ impl<P: Platform> Driver<P> {
             left -= 1;
             self.served((left, followed), taken.now, deferred);
         }
-        self.vector = vector;
+        self.vector = Some(vector);
     }
 
     /// A loopback packet: it arrives at the interface that has its destination or, to a group, is a member of it.

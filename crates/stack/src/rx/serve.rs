@@ -34,7 +34,11 @@ impl<P: Platform> Driver<P> {
             {
                 self.contained(|_, _| on_gone());
             }
-            if self.contained(|driver, _| driver.wait(None)).is_some() {
+            let waits = |driver: &mut Self, deferred: &mut DeferredEffects<P>| {
+                deferred.release_set();
+                driver.wait(None)
+            };
+            if self.contained(waits).is_some() {
                 self.panics = 0;
             }
         }
@@ -56,10 +60,10 @@ impl<P: Platform> Driver<P> {
 
     /// Does one piece of work. `None`: it panicked.
     fn contained<R>(&mut self, work: impl FnOnce(&mut Self, &mut DeferredEffects<P>) -> R) -> Option<R> {
-        let mut deferred = std::mem::take(&mut self.deferred);
+        let mut deferred = self.deferred.take().unwrap_or_default();
         let done = attempt(|| work(self, &mut deferred));
         let done = done.map_err(|panic| self.inside(|driver| driver.survive(panic, &mut deferred))).ok();
-        self.deferred = deferred;
+        self.deferred = Some(deferred);
         done
     }
 

@@ -39,6 +39,7 @@ impl<P: Platform> Driver<P> {
     /// Sleeps until a frame arrives, a timer is due, the driver is woken, or `limit` has passed.
     pub fn wait(&mut self, limit: Option<Duration>) -> WaitOutcome {
         self.find_architecture();
+        self.release_set();
         let now = self.shared.clock().now();
         let until = self.shared.links().alarms().park(self.index, || self.wake_deadline(now));
         let timeout = limit.into_iter().chain((until != Time::MAX).then(|| until - now)).min();

@@ -34,8 +34,8 @@ const CHUNK: usize = 32;
 /// The ready queue of one watching thread. Any thread may mark members; one thread at a time waits.
 pub struct PollSet<P: Platform> {
     queue: Lock<ReadyQueue<P>, P>,
-    /// Entries in the queue, written under its lock and readable without: a hint. A sleeper does not rely on it: an
-    /// entry in an empty queue is followed by a permit for the parker, and [`PollSet::arm`] takes the lock.
+    /// Entries in the queue, written under its lock and readable without: a hint. A thread that is about to sleep takes
+    /// the lock and looks at the queue ([`PollSet::announce`]).
     length: P::AtomicUsize,
     parker: Parker<P>,
     /// [`PollSet::wake`] was called and no waiter has returned because of it yet.
@@ -52,8 +52,18 @@ struct ReadyQueue<P: Platform> {
     reporter: usize,
     /// See [`PollSet::expected`].
     expected: usize,
+    /// The watching thread found the queue empty and sleeps, or is about to; the next edge wakes it.
+    watcher: Watcher,
     /// The set will not be read again.
     closed: bool,
+}
+
+/// How the watching thread sleeps. Two ways at once only if one thread sleeps on the descriptor and another in
+/// [`PollSet::wait`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Watcher {
+    parked: bool,
+    polls: bool,
 }
 
 /// What the user of a socket with an edge will touch, if that is so long ago that no cache has it.
@@ -254,10 +264,12 @@ impl<P: Platform> PollSet<P> {
             ready: ReadyNumbers::default(),
             reporter: 0,
             expected: 0,
+            watcher: Watcher::default(),
             closed: false,
         };
         Ok(Arc::new(PollSet {
-            queue: Lock::new(LockKind::Blocking, LockClass::SocketBuffer, queue),
+            // Mostly one thread takes the edges out that it has put in.
+            queue: Lock::new(LockKind::Reserved, LockClass::SocketBuffer, queue),
             length: P::AtomicUsize::new(0),
             parker: Parker::new(),
             woken: P::AtomicBool::new(false),
@@ -281,8 +293,18 @@ impl<P: Platform> PollSet<P> {
             doorbell.drain();
             doorbell.arm();
         }
-        // Under the lock: a thread that marks after this check takes the lock after it, and sees the doorbell armed.
-        self.queue.lock().ready.len() == 0
+        self.announce(|watcher| watcher.polls = self.doorbell.is_some())
+    }
+
+    /// Records under the lock how the calling thread is about to sleep: a thread that marks a member later takes the lock
+    /// later, and finds the record. False, without a record: the queue is not empty.
+    fn announce(&self, sleeps: impl FnOnce(&mut Watcher)) -> bool {
+        let mut queue = self.queue.lock();
+        let empty = queue.ready.len() == 0;
+        if empty {
+            sleeps(&mut queue.watcher);
+        }
+        empty
     }
 
     /// Makes `socket` a member that is reported under `token`, until [`PollSet::deregister`]. Does nothing on a closed
@@ -313,19 +335,29 @@ impl<P: Platform> PollSet<P> {
     pub(crate) fn mark_all(&self, edges: &[MemberEdge]) {
         let mut queue = self.queue.lock();
         charge::ready::<P, _>(Some(&queue.ready));
-        let first = queue.ready.len() == 0;
         edges.iter().for_each(|edge| queue.mark(*edge));
         if edges.first().is_some_and(|edge| !edge.around.connection.is_none()) {
             queue.reporter = P::thread_index();
         }
         let length = queue.ready.len();
         self.length.store(length, Ordering::Relaxed);
+        let watcher = if length == 0 { Watcher::default() } else { std::mem::take(&mut queue.watcher) };
         drop(queue);
-        if first && length != 0 {
+        self.wake_watcher(watcher);
+    }
+
+    #[inline(always)]
+    fn wake_watcher(&self, watcher: Watcher) {
+        if watcher == Watcher::default() {
+            return sync::profile::wake::<P>(false);
+        }
+        if watcher.parked {
             self.parker.unpark();
-            if let Some(doorbell) = &self.doorbell {
-                doorbell.ring();
-            }
+        }
+        if watcher.polls
+            && let Some(doorbell) = &self.doorbell
+        {
+            doorbell.ring();
         }
     }
 
@@ -402,7 +434,9 @@ impl<P: Platform> PollSet<P> {
             if in_handler::<P>() {
                 return 0;
             }
-            self.parker.park(left);
+            if self.announce(|watcher| watcher.parked = true) {
+                self.parker.park(left);
+            }
         }
     }
 

@@ -224,6 +224,7 @@ fn a_socket_that_gets_ready_wakes_its_user() {
     for writers in [Writers::One, Writers::Many] {
         holds(move || readiness::ready_while_falling_asleep::<Checked>(writers));
         holds(move || readiness::ready_while_registering::<Checked>(writers));
+        holds(move || readiness::edge_while_the_watcher_falls_asleep::<Checked>(writers));
     }
 }
 

@@ -47,3 +47,21 @@ pub fn ready_while_registering<P: Platform>(writers: Writers) {
     assert!(events.iter().any(|event| event.ready.contains(Readiness::READABLE)), "nobody was told: {events:?}");
     set.close();
 }
+
+/// A sleep here ends only by an edge: the set's watcher hears of one that occurs while it falls asleep. One has been taken
+/// before, by the thread that causes the edges.
+pub fn edge_while_the_watcher_falls_asleep<P: Platform>(writers: Writers) {
+    let socket = Arc::new(Socket(ReadyState::<P>::default()));
+    let set = PollSet::<P>::new(false).expect("no descriptor is asked for");
+    socket.0.register(&socket, &set, 1);
+    socket.0.raise_as(Readiness::READABLE, writers);
+    assert_eq!(set.try_wait(&mut Vec::new(), 8), 1);
+    socket.0.clear_as(Readiness::READABLE, writers);
+    let watches = set.clone();
+    let watcher = P::spawn("watcher", None, ThreadClass::Application, move || {
+        assert_eq!(watches.wait(&mut Vec::new(), 8, None), 1);
+    });
+    socket.0.raise_as(Readiness::READABLE, writers);
+    P::join(watcher).expect("the watcher ends well");
+    set.close();
+}
