@@ -28,6 +28,6 @@ pub use dirty::Dirty;
 pub use emitter::{Consume, Emitter};
 pub use port::{Port, Ports, SendCapabilities, index};
 pub use transmit_queue::TransmitQueue;
-pub use vector::{Frame, StackInput, VECTOR_LEN, Vector};
+pub use vector::{ArrivingFlow, Frame, StackInput, VECTOR_LEN, Vector};
 pub use verdict::{Capture, CapturedFrame, Captures, Inspection, Rule, Verdict, capture};
 pub use wire::{Framing, Headers};

@@ -5,7 +5,7 @@
 
 use dev::RxQueue;
 use pktbuf::PktBuf;
-use wire::{Framing, Headers};
+use wire::{FlowMark, Framing, Headers};
 
 /// Most frames in a vector: enough to amortise a clock read and a wake, few enough to stay in cache.
 pub const VECTOR_LEN: usize = 64;
@@ -61,6 +61,15 @@ impl StackInput {
         let (StackInput::Frame(frame) | StackInput::Fddi(frame) | StackInput::Packet(frame)) = self;
         frame.followed = false;
     }
+}
+
+/// The flow of a frame that is about to be processed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArrivingFlow {
+    /// Its hash, as the device has computed it.
+    pub hash: u32,
+    /// The hash with the flow's ports, if it has any.
+    pub mark: FlowMark,
 }
 
 /// See the head of the file.
@@ -176,10 +185,13 @@ impl Vector {
         self.frames.len()
     }
 
-    /// The hashes of the frames' flows, where the device has computed them.
+    /// The frames' flows, where the device has computed their hashes.
     #[inline]
-    pub fn flow_hashes(&self) -> impl Iterator<Item = u32> {
-        self.frames.iter().filter_map(|frame| frame.meta().flow_hash)
+    pub fn flows(&self) -> impl Iterator<Item = ArrivingFlow> {
+        self.frames.iter().zip(&self.headers).filter_map(|(frame, headers)| {
+            let hash = frame.meta().flow_hash?;
+            Some(ArrivingFlow { hash, mark: FlowMark::new(hash, headers.ports(frame).unwrap_or_default()) })
+        })
     }
 
     /// Whether no frame is in it.

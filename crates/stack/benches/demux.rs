@@ -9,7 +9,7 @@ use observe::Time;
 use stack::secrets::Secrets;
 use stack::table::index::Index;
 use stack::timers::{TimerPlace, Wheel};
-use wire::FourTuple;
+use wire::{FlowMark, FourTuple};
 
 /// As large as a connection with its PCB.
 struct Connection {
@@ -18,8 +18,8 @@ struct Connection {
 }
 
 /// Stands for a device's hash, which costs the stack nothing.
-fn flow_hash(tuple: &FourTuple) -> u32 {
-    u32::from(tuple.remote_port).wrapping_mul(0x85eb_ca6b)
+fn mark(tuple: &FourTuple) -> FlowMark {
+    FlowMark::of(u32::from(tuple.remote_port).wrapping_mul(0x85eb_ca6b), tuple)
 }
 
 fn tuple(n: u32) -> FourTuple {
@@ -49,16 +49,16 @@ fn main() {
     for connections in [1, 10, 100, 1_000, 10_000, 100_000u32] {
         let (mut index, mut table) = (Index::new(&Secrets::from_seed(1)), Vec::new());
         for n in 0..connections {
-            let absent = index.find(&tuple(n), flow_hash(&tuple(n)), |_| false).expect_err("every tuple is new");
+            let absent = index.find(&tuple(n), mark(&tuple(n)), |_| false).expect_err("every tuple is new");
             table.push((Connection { tuple: tuple(n), pcb: [0; 60] }, absent));
-            index.insert(n, flow_hash(&tuple(n)), absent, |other| table[other as usize].1);
+            index.insert(n, mark(&tuple(n)), absent, |other| table[other as usize].1);
         }
         let mut seed = 1u32;
         let ns = time(lookups, |_| {
             seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             let tuple = tuple((seed >> 8) % connections);
             let has = |slot: u32| table.get(slot as usize).is_some_and(|(connection, _)| connection.tuple == tuple);
-            let found = index.find(black_box(&tuple), flow_hash(&tuple), has);
+            let found = index.find(black_box(&tuple), mark(&tuple), has);
             let connection = found.ok().and_then(|slot| table.get(slot as usize));
             assert!(connection.is_some_and(|(connection, _)| black_box(connection.pcb[0]) == 0), "it is in the table");
         });

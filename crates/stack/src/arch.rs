@@ -43,6 +43,7 @@ pub mod work_stream;
 use std::sync::Arc;
 
 use observe::Time;
+use path::ArrivingFlow;
 use sync::Platform;
 
 use adaptive::decisions::GroupDecision;
@@ -93,10 +94,16 @@ pub trait RunningArchitecture<P: Platform>: Send + Sync {
         false
     }
 
+    /// Whether the stack may have more connections than the processor's caches hold, so that [`RunningArchitecture::expect`] is to
+    /// be called.
+    fn may_have_many(&self) -> bool {
+        false
+    }
+
     /// The calling receive thread is about to post segments of these flows, in this order: an architecture that can use
     /// their connections without waiting may ask the processor for them. A batch that has no such segments is announced
     /// as well. Returns the number of connections that were asked for.
-    fn expect(&self, _flow_hashes: &mut dyn Iterator<Item = u32>) -> usize {
+    fn expect(&self, _flows: &[ArrivingFlow]) -> usize {
         0
     }
 

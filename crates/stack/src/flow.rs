@@ -2,7 +2,7 @@
 
 pub use path::index;
 pub use sync::slab::Key;
-use wire::FourTuple;
+use wire::{FlowMark, FourTuple};
 
 /// A connection for classification: its tuple, and the RSS hash that selects the cell and the device queue that serve
 /// it. The hash is the device's own (Toeplitz), so that hardware and software agree. Padded to 48 bytes for copying: 44
@@ -21,6 +21,12 @@ impl Flow {
     #[inline]
     pub fn index(&self, n: usize) -> usize {
         index(self.hash, n)
+    }
+
+    /// Its mark, by which caches of look-ups know it.
+    #[inline(always)]
+    pub fn mark(&self) -> FlowMark {
+        FlowMark::of(self.hash, &self.tuple)
     }
 }
 

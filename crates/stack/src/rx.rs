@@ -25,7 +25,8 @@ use std::sync::{Arc, Weak};
 use dev::{RxQueue, Wake};
 use ip::input::LastAccepted;
 use observe::{Counter, Counters, DropReason, Time};
-use path::{Consume, Frame, Inspection, Vector};
+use path::{ArrivingFlow, Consume, Frame, Inspection, Vector};
+use smallvec::SmallVec;
 use sync::{Parker, Platform, model_is_over};
 use tcp::Verify;
 use wire::Framing;
@@ -391,9 +392,8 @@ impl<P: Platform> Driver<P> {
             } else if let Some(interface) = interface {
                 let mut left = vector.len() as u64;
                 self.unserved = left;
-                if left >= WORTH_EXPECTING {
-                    let asked_for = self.active.expect(&mut vector.flow_hashes());
-                    self.counters.add(Counter::ConnectionsPrefetched, asked_for as u64);
+                if left >= WORTH_EXPECTING && self.active.may_have_many() {
+                    self.expect(&vector);
                 }
                 for frame in vector.drain() {
                     let followed = frame.followed;
@@ -438,6 +438,13 @@ impl<P: Platform> Driver<P> {
             _ => self.batch,
         });
         vector
+    }
+
+    /// Has the architecture ask for the connections of the frames.
+    #[inline(never)]
+    fn expect(&mut self, vector: &Vector) {
+        let flows: SmallVec<[ArrivingFlow; path::VECTOR_LEN]> = vector.flows().collect();
+        self.counters.add(Counter::ConnectionsPrefetched, self.active.expect(&flows) as u64);
     }
 
     /// A frame of a vector has been processed, and `left` of that vector have not. Posts the run that it ends.

@@ -290,12 +290,18 @@ impl Headers {
         })
     }
 
+    /// Source and destination port of `frame`, which has these headers, in that order; `None` without a flow.
+    #[inline]
+    pub fn ports(self, frame: &[u8]) -> Option<(u16, u16)> {
+        let [a, b, c, d] = *frame.get(self.transport()..).filter(|_| self.has_flow())?.first_chunk::<4>()?;
+        Some((u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])))
+    }
+
     /// The flow of `frame`, which has these headers, as seen by its receiver: local is the destination. `None` without
     /// a flow.
     pub fn receiver_tuple(self, frame: &[u8]) -> Option<FourTuple> {
         let (remote_addr, local_addr) = self.addresses(frame)?;
-        let [a, b, c, d] = *frame.get(self.transport()..)?.first_chunk::<4>()?;
-        let (remote_port, local_port) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
+        let (remote_port, local_port) = self.ports(frame)?;
         Some(FourTuple { local_addr, remote_addr, local_port, remote_port })
     }
 

@@ -29,6 +29,7 @@
 //! | [`stp`] | BPDUs of STP and RSTP, in LLC frames | IEEE 802.1D-2004 clause 9 |
 //! | [`checksum`] | one's-complement sums | RFC 1071, 1624 |
 //! | [`rss`] | Toeplitz hash | Microsoft RSS specification |
+//! | [`FlowMark`] | that hash with the flow's ports | |
 //! | [`siphash`] | keyed hash of a four-tuple | Aumasson, Bernstein 2012 |
 
 #![no_std]
@@ -47,6 +48,7 @@ pub mod checksum;
 mod error;
 pub mod ethernet;
 pub mod fddi;
+mod flow_mark;
 mod headers;
 pub mod icmpv4;
 pub mod icmpv6;
@@ -64,6 +66,7 @@ mod tuple;
 pub mod udp;
 
 pub use error::ParseError;
+pub use flow_mark::FlowMark;
 pub use headers::{Framing, Headers};
 pub use seq::SeqNumber;
 pub use tuple::FourTuple;

@@ -20,11 +20,10 @@ mod exclusion;
 mod hold;
 
 use std::any::Any;
-use std::iter;
 use std::sync::{Arc, Weak};
 
 use observe::{Counters, DropReason, Time};
-use smallvec::SmallVec;
+use path::ArrivingFlow;
 use sync::{CachePadded, PlantedMistake, Platform};
 
 use super::adaptive::decisions::GroupDecision;
@@ -189,13 +188,12 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
 
     /// [`RunningArchitecture::expect`] for a thread that may own several cells.
     #[inline(never)]
-    fn expect_in_several(&self, flow_hashes: &mut dyn Iterator<Item = u32>) -> usize {
-        let flow_hashes: SmallVec<[u32; path::VECTOR_LEN]> = flow_hashes.collect();
-        let ask = |pass, hash: u32| {
-            let ask = |cell: &mut Cell<P>| cell.expect_one(pass, hash, CACHED / E::EXPECTS);
-            self.inner.cells[self.index(|| hash)].glance_at_mine(ask).unwrap_or_default()
+    fn expect_in_several(&self, flows: &[ArrivingFlow]) -> usize {
+        let ask = |pass, flow: &ArrivingFlow| {
+            let ask = |cell: &mut Cell<P>| cell.expect_one(pass, flow.mark, CACHED / E::EXPECTS);
+            self.inner.cells[self.index(|| flow.hash)].glance_at_mine(ask).unwrap_or_default()
         };
-        PrefetchPass::ALL.iter().map(|pass| flow_hashes.iter().map(|hash| ask(*pass, *hash)).sum::<usize>()).sum()
+        PrefetchPass::ALL.iter().map(|pass| flows.iter().map(|flow| ask(*pass, flow)).sum::<usize>()).sum()
     }
 
     /// Queues an arrival for the thread that uses the cell. Not inlined, or the message would be built in the caller's
@@ -324,18 +322,21 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
         E::RUNS
     }
 
-    fn expect(&self, flow_hashes: &mut dyn Iterator<Item = u32>) -> usize {
-        if E::EXPECTS == 0 || !self.inner.slab.may_have_had(CACHED) {
+    fn may_have_many(&self) -> bool {
+        self.inner.slab.may_have_had(CACHED)
+    }
+
+    fn expect(&self, flows: &[ArrivingFlow]) -> usize {
+        if E::EXPECTS == 0 {
             return 0;
         }
         if E::EXPECTS > 1 {
-            return self.expect_in_several(flow_hashes);
+            return self.expect_in_several(flows);
         }
-        if let Some(first) = flow_hashes.next() {
-            let cell = &self.inner.cells[self.index(|| first)];
+        if let Some(first) = flows.first() {
+            let cell = &self.inner.cells[self.index(|| first.hash)];
             if cell.is_mine() {
-                let all = &mut iter::once(first).chain(flow_hashes);
-                return cell.look(&self.inner.hub, |cell| cell.expect(all)).unwrap_or_default();
+                return cell.look(&self.inner.hub, |cell| cell.expect(flows)).unwrap_or_default();
             }
         }
         0

@@ -10,11 +10,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use observe::{Counters, DropReason, Time};
-use smallvec::SmallVec;
+use path::ArrivingFlow;
 use sync::{CachePadded, Platform, Writers};
 use tcp::{LimitClass, Pcb, TcpEvent};
 use udp::UdpEvent as _;
-use wire::FourTuple;
+use wire::{FlowMark, FourTuple};
 
 use super::channels::Channels;
 use super::connection::{Connection, Connections, OwnedTable, PrefetchPass};
@@ -64,13 +64,13 @@ pub struct Cell<P: Platform> {
 impl<P: Platform> Cell<P> {
     /// Segments of these flows are about to arrive, one after another. If the cell has more connections than the
     /// processor's caches hold, asks for theirs, and returns how many those are.
-    pub(crate) fn expect(&mut self, flow_hashes: &mut dyn Iterator<Item = u32>) -> usize {
+    pub(crate) fn expect(&mut self, flows: &[ArrivingFlow]) -> usize {
         if !self.is_large() {
             return 0;
         }
-        let flow_hashes: SmallVec<[u32; path::VECTOR_LEN]> = flow_hashes.collect();
-        let passes = PrefetchPass::ALL.into_iter();
-        passes.map(|pass| self.directory.connections.prefetch(pass, flow_hashes.iter().copied())).sum()
+        let connections = &self.directory.connections;
+        let marks = || flows.iter().map(|flow| flow.mark);
+        PrefetchPass::ALL.into_iter().map(|pass| connections.prefetch(pass, marks())).sum()
     }
 
     /// Whether it has more connections than the processor's caches hold.
@@ -81,9 +81,9 @@ impl<P: Platform> Cell<P> {
 
     /// One pass of [`Cell::expect`] for one flow, if the cell has more connections than `few`.
     #[inline(always)]
-    pub(crate) fn expect_one(&mut self, pass: PrefetchPass, flow_hash: u32, few: u32) -> usize {
+    pub(crate) fn expect_one(&mut self, pass: PrefetchPass, mark: FlowMark, few: u32) -> usize {
         let connections = &self.directory.connections;
-        if connections.len() <= few as usize { 0 } else { connections.prefetch(pass, std::iter::once(flow_hash)) }
+        if connections.len() <= few as usize { 0 } else { connections.prefetch(pass, std::iter::once(mark)) }
     }
 
     /// An empty cell over the stack's slab. `writers`: `Writers::One` if only the thread that uses the cell changes its
@@ -386,7 +386,7 @@ impl<P: Platform> Place for Cell<P> {
         if pcb.is_none() {
             return None;
         }
-        let key = directory.connections.insert(absent, flow.hash, || Connection {
+        let key = directory.connections.insert(absent, &flow, || Connection {
             hash: absent,
             timer: TimerPlace::UNARMED,
             flow,
@@ -420,7 +420,7 @@ impl<P: Platform> Place for Cell<P> {
         socket.ready.begin(Readiness::NONE, site.writers);
         let (socket, fast_open) = (socket.clone(), fast_open.take());
         let unopened = || Pcb::unopened(params, site.shared.control().tcp(), now);
-        let key = directory.connections.insert(absent, flow.hash, || Connection {
+        let key = directory.connections.insert(absent, &flow, || Connection {
             hash: absent,
             timer: TimerPlace::UNARMED,
             flow,

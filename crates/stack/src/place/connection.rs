@@ -10,7 +10,7 @@ use observe::Time;
 use sync::slab::{Detached, Key, Owner, Slab};
 use sync::{LockClass, Platform, PrefetchHint, model_is_over};
 use tcp::{Pcb, TimeWait};
-use wire::FourTuple;
+use wire::{FlowMark, FourTuple};
 
 use super::time_wait::TimeWaits;
 use crate::account::Charge;
@@ -90,11 +90,11 @@ pub fn connections<P: Platform>() -> Arc<Connections<P>> {
     Slab::new(LockClass::ConnSlab)
 }
 
-/// Reports that a connection with this flow hash has entered an index, or left it.
+/// Reports that a connection with this mark has entered an index, or left it.
 #[inline(always)]
-pub(super) fn charge_change<P: Platform>(index: &Index, flow_hash: u32) {
+pub(super) fn charge_change<P: Platform>(index: &Index, mark: FlowMark) {
     charge::table::<P, _>(Some(index), true);
-    charge::table::<P, _>(index.bucket(flow_hash), true);
+    charge::table::<P, _>(index.bucket(mark), true);
 }
 
 /// The connections that one cell owns, by slot, key and tuple.
@@ -145,33 +145,35 @@ impl<P: Platform> OwnedTable<P> {
     #[inline(always)]
     pub(super) fn recall(&mut self, tuple: &FourTuple, flow_hash: u32) -> Option<u32> {
         let OwnedTable { owner, index, .. } = self;
-        charge::table::<P, _>(index.bucket(flow_hash), false);
-        index.recall(flow_hash, |slot| owner.locate(slot).is_some_and(|found| found.flow.tuple == *tuple))
+        let mark = FlowMark::of(flow_hash, tuple);
+        charge::table::<P, _>(index.bucket(mark), false);
+        index.recall(mark, |slot| owner.locate(slot).is_some_and(|found| found.flow.tuple == *tuple))
     }
 
     /// The second half.
     pub(super) fn search(&mut self, tuple: &FourTuple, flow_hash: u32) -> Result<u32, VacantEntry> {
         let OwnedTable { owner, index, .. } = self;
-        index.search(tuple, flow_hash, |slot| owner.locate(slot).is_some_and(|found| found.flow.tuple == *tuple))
+        let mark = FlowMark::of(flow_hash, tuple);
+        index.search(tuple, mark, |slot| owner.locate(slot).is_some_and(|found| found.flow.tuple == *tuple))
     }
 
     /// Segments of these flows are about to arrive: asks the processor for what they will touch in this pass. Returns the number of
     /// connections that these may be, in the last one.
     #[inline(always)]
-    pub(super) fn prefetch(&self, pass: PrefetchPass, flow_hashes: impl Iterator<Item = u32>) -> usize {
+    pub(super) fn prefetch(&self, pass: PrefetchPass, marks: impl Iterator<Item = FlowMark>) -> usize {
         let OwnedTable { owner, index, .. } = self;
-        let slots = |hash| index.candidates(hash);
+        let slots = |mark| index.candidates(mark);
         let ask = |connection: &Connection<P>| {
             connection.socket.ready.prefetch();
             connection.pcb.prefetch_unacknowledged();
         };
         match pass {
-            PrefetchPass::Index => flow_hashes.for_each(|hash| index.prefetch(hash)),
+            PrefetchPass::Index => marks.for_each(|mark| index.prefetch(mark)),
             PrefetchPass::Entries => {
-                flow_hashes.flat_map(slots).for_each(|slot| owner.prefetch(slot, Connections::<P>::ENTRY / 64));
+                marks.flat_map(slots).for_each(|slot| owner.prefetch(slot, Connections::<P>::ENTRY / 64));
             }
             PrefetchPass::Contents => {
-                return flow_hashes.flat_map(slots).filter_map(|slot| owner.get(slot)).map(ask).count();
+                return marks.flat_map(slots).filter_map(|slot| owner.get(slot)).map(ask).count();
             }
         }
         0
@@ -191,18 +193,18 @@ impl<P: Platform> OwnedTable<P> {
 
     /// Inserts a connection after [`OwnedTable::find`] has not found its tuple. `make` makes it where it will stay.
     #[inline(always)]
-    pub(super) fn insert(&mut self, hash: VacantEntry, flow_hash: u32, make: impl FnOnce() -> Connection<P>) -> Key {
+    pub(super) fn insert(&mut self, hash: VacantEntry, flow: &Flow, make: impl FnOnce() -> Connection<P>) -> Key {
         let key = self.owner.insert_with(make);
-        self.enter(key.slot, flow_hash, hash);
+        self.enter(key.slot, flow, hash);
         key
     }
 
     #[inline(never)]
-    fn enter(&mut self, slot: u32, flow_hash: u32, hash: VacantEntry) {
+    fn enter(&mut self, slot: u32, flow: &Flow, hash: VacantEntry) {
         let OwnedTable { owner, index, bindings, .. } = self;
-        bindings.hold(flow_hash);
-        index.insert(slot, flow_hash, hash, |other| owner.get(other).map_or(hash, |other| other.hash));
-        charge_change::<P>(index, flow_hash);
+        bindings.hold(flow.hash);
+        index.insert(slot, flow.mark(), hash, |other| owner.get(other).map_or(hash, |other| other.hash));
+        charge_change::<P>(index, flow.mark());
     }
 
     /// Gives back the memory that a peak has left behind. That of free entries goes to the slab, to which this
@@ -231,8 +233,9 @@ impl<P: Platform> OwnedTable<P> {
     pub(super) fn release(&mut self, slot: u32) -> Option<Detached<Connection<P>, P>> {
         let connection = self.owner.get(slot)?;
         self.bindings.release(connection.flow.hash);
-        self.index.remove(slot, connection.flow.hash, connection.hash);
-        charge_change::<P>(&self.index, connection.flow.hash);
+        let mark = connection.flow.mark();
+        self.index.remove(slot, mark, connection.hash);
+        charge_change::<P>(&self.index, mark);
         self.owner.detach(slot)
     }
 
@@ -242,9 +245,9 @@ impl<P: Platform> OwnedTable<P> {
     /// If it is in another slab.
     pub(super) fn adopt(&mut self, mut connection: Detached<Connection<P>, P>) -> u32 {
         connection.timer = TimerPlace::UNARMED;
-        let (flow_hash, hash) = (connection.flow.hash, connection.hash);
+        let (flow, hash) = (connection.flow, connection.hash);
         let slot = self.owner.attach(connection).ok().expect("connections of one stack lie in one slab").slot;
-        self.enter(slot, flow_hash, hash);
+        self.enter(slot, &flow, hash);
         slot
     }
 
@@ -252,8 +255,9 @@ impl<P: Platform> OwnedTable<P> {
     pub(super) fn free(&mut self, slot: u32) {
         let Some(connection) = self.owner.get(slot) else { return };
         self.bindings.release(connection.flow.hash);
-        self.index.remove(slot, connection.flow.hash, connection.hash);
-        charge_change::<P>(&self.index, connection.flow.hash);
+        let mark = connection.flow.mark();
+        self.index.remove(slot, mark, connection.hash);
+        charge_change::<P>(&self.index, mark);
         self.owner.free(slot);
     }
 }

@@ -72,7 +72,7 @@ impl<P: Platform> Cell<P> {
         let pcb = kept.revive(&flow.tuple, Some(flow.hash), config, near);
         let (socket, deadline) = (TcpSocket::new(*flow), kept.deadline(near));
         let route = RouteCache::at_generation(self.shared.routes().generation());
-        let key = connections.insert(absent, flow.hash, || {
+        let key = connections.insert(absent, flow, || {
             let charge = Charge { memory: 0, standing: LimitClass::TimeWait };
             Connection { charge, ..Connection::new(absent, *flow, socket.clone(), route, pcb) }
         });

@@ -3,12 +3,13 @@
 //! The index holds four bytes and a control byte for each entry; the owner of the entries compares tuples. An idle
 //! connection therefore costs little beyond its PCB. An attacker that does not know the key cannot aim at one bucket.
 //!
-//! In front of the index is a small direct-mapped cache, indexed by the flow hash that the device has already computed:
-//! the keyed hash costs more than the rest of a look-up. An attacker that knows the device's hash can make flows that
+//! In front of the index is a small cache, indexed by the flow hash that the device has already computed and by the ports
+//! ([`FlowMark`]): the keyed hash costs more than the rest of a look-up. The ports tell flows apart that share a hash, as many do
+//! whose clients are few under a symmetric key. An attacker that knows the device's hash can make flows that
 //! evict each other from that cache; the index then finds them, as it would without the cache.
 
 use hashbrown::HashTable;
-use wire::FourTuple;
+use wire::{FlowMark, FourTuple};
 
 use crate::secrets::Secrets;
 
@@ -49,14 +50,14 @@ const NONE: u32 = u32::MAX;
 const RECENT_PER_SLOT: usize = 8;
 /// Places at most: 512 KiB.
 const RECENT_MOST: usize = 1 << 17;
-/// Bits of a place that hold part of the flow hash; the others hold the slot.
+/// Bits of a place that hold part of the mark; the others hold the slot.
 const TAG_BITS: u32 = 8;
 
 /// An index for fewer entries than this is as small as it may become.
 const LEAST_CAPACITY: usize = 8;
 
-/// Slots by the device's hash. Each bucket has two entries, the later first. With a slot is stored a tag, the high bits of
-/// the hash, so that a look-up touches no connection of another flow, which it would have to wait for. A slot too
+/// Slots by the marks of flows. Each bucket has two entries, the later first. With a slot is stored a tag, the high bits of
+/// the mark, so that a look-up touches no connection of another flow, which it would have to wait for. A slot too
 /// large to leave room for the tag is not stored. (McKenney and Dove 1992 analyse when the
 /// one-behind cache of 4.3BSD pays; with entries for each connection it nearly always does.)
 struct Recent {
@@ -66,41 +67,41 @@ struct Recent {
 impl Recent {
     /// Multiplied, because the low bits have chosen the cell already (Knuth, volume 3, section 6.4).
     #[inline]
-    fn index(&self, flow_hash: u32) -> usize {
-        (flow_hash.wrapping_mul(0x9e37_79b9) >> 16) as usize & self.places.len().wrapping_sub(1)
+    fn index(&self, mark: FlowMark) -> usize {
+        (mark.get().wrapping_mul(0x9e37_79b9) >> 16) as usize & self.places.len().wrapping_sub(1)
     }
 
     /// What a place of this slot holds; [`NONE`] if the slot is too large.
     #[inline]
-    fn place(flow_hash: u32, slot: u32) -> u32 {
-        if slot < NONE >> TAG_BITS { slot << TAG_BITS | flow_hash >> (32 - TAG_BITS) } else { NONE }
+    fn place(mark: FlowMark, slot: u32) -> u32 {
+        if slot < NONE >> TAG_BITS { slot << TAG_BITS | mark.get() >> (32 - TAG_BITS) } else { NONE }
     }
 
-    /// The slots with the tag of this hash, the later first. An empty place may look like the slot that is never stored.
+    /// The slots with the tag of this mark, the later first. An empty place may look like the slot that is never stored.
     #[inline(always)]
-    fn get(&self, flow_hash: u32) -> [Option<u32>; 2] {
-        let places = self.places.get(self.index(flow_hash)).copied().unwrap_or([NONE; 2]);
-        let tag = flow_hash >> (32 - TAG_BITS);
+    fn get(&self, mark: FlowMark) -> [Option<u32>; 2] {
+        let places = self.places.get(self.index(mark)).copied().unwrap_or([NONE; 2]);
+        let tag = mark.get() >> (32 - TAG_BITS);
         places.map(|place| (place ^ tag).is_multiple_of(1 << TAG_BITS).then_some(place >> TAG_BITS))
     }
 
-    /// The bucket of this hash.
+    /// The bucket of this mark.
     #[inline(always)]
-    fn bucket(&self, flow_hash: u32) -> Option<&[u32; 2]> {
-        self.places.get(self.index(flow_hash))
+    fn bucket(&self, mark: FlowMark) -> Option<&[u32; 2]> {
+        self.places.get(self.index(mark))
     }
 
-    fn note(&mut self, flow_hash: u32, slot: u32) {
-        let index = self.index(flow_hash);
+    fn note(&mut self, mark: FlowMark, slot: u32) {
+        let index = self.index(mark);
         if let Some(places) = self.places.get_mut(index) {
-            *places = [Self::place(flow_hash, slot), places[0]];
+            *places = [Self::place(mark, slot), places[0]];
         }
     }
 
-    fn forget(&mut self, flow_hash: u32, slot: u32) {
-        let index = self.index(flow_hash);
+    fn forget(&mut self, mark: FlowMark, slot: u32) {
+        let index = self.index(mark);
         if let Some(places) = self.places.get_mut(index) {
-            let gone = Self::place(flow_hash, slot);
+            let gone = Self::place(mark, slot);
             places.iter_mut().filter(|place| **place == gone).for_each(|place| *place = NONE);
         }
     }
@@ -149,46 +150,46 @@ impl Index {
         self.slots.iter().copied()
     }
 
-    /// The slot that serves `tuple`, which hashes to this flow hash; or the value for [`Index::insert`]. `has` returns
+    /// The slot that serves `tuple`, which has this mark; or the value for [`Index::insert`]. `has` returns
     /// whether a slot's entry has that tuple.
     #[inline(always)]
     pub fn find(
         &mut self,
         tuple: &FourTuple,
-        flow_hash: u32,
+        mark: FlowMark,
         mut has: impl FnMut(u32) -> bool,
     ) -> Result<u32, VacantEntry> {
-        match self.recall(flow_hash, &mut has) {
+        match self.recall(mark, &mut has) {
             Some(slot) => Ok(slot),
-            None => self.search(tuple, flow_hash, has),
+            None => self.search(tuple, mark, has),
         }
     }
 
     /// The same, from the cache.
     #[inline(always)]
-    pub fn recall(&self, flow_hash: u32, mut has: impl FnMut(u32) -> bool) -> Option<u32> {
-        let [latest, before] = self.recent.get(flow_hash);
+    pub fn recall(&self, mark: FlowMark, mut has: impl FnMut(u32) -> bool) -> Option<u32> {
+        let [latest, before] = self.recent.get(mark);
         latest.filter(|slot| has(*slot)).or_else(|| before.filter(|slot| has(*slot)))
     }
 
-    /// Asks the processor for the place where the cache has a slot of this flow hash.
+    /// Asks the processor for the place where the cache has a slot of this mark.
     #[inline(always)]
-    pub fn prefetch(&self, flow_hash: u32) {
-        if let Some(bucket) = self.bucket(flow_hash) {
+    pub fn prefetch(&self, mark: FlowMark) {
+        if let Some(bucket) = self.bucket(mark) {
             sync::prefetch(bucket);
         }
     }
 
     /// That place. `None`: there is none yet.
     #[inline(always)]
-    pub fn bucket(&self, flow_hash: u32) -> Option<&[u32; 2]> {
-        self.recent.bucket(flow_hash)
+    pub fn bucket(&self, mark: FlowMark) -> Option<&[u32; 2]> {
+        self.recent.bucket(mark)
     }
 
-    /// The slots that the cache has for this flow hash. Two flows may have the same hash.
+    /// The slots that the cache has for this mark. Two flows may have the same mark.
     #[inline(always)]
-    pub fn candidates(&self, flow_hash: u32) -> impl Iterator<Item = u32> {
-        self.recent.get(flow_hash).into_iter().flatten()
+    pub fn candidates(&self, mark: FlowMark) -> impl Iterator<Item = u32> {
+        self.recent.get(mark).into_iter().flatten()
     }
 
     /// The same, without the cache.
@@ -196,25 +197,25 @@ impl Index {
     pub fn search(
         &mut self,
         tuple: &FourTuple,
-        flow_hash: u32,
+        mark: FlowMark,
         mut has: impl FnMut(u32) -> bool,
     ) -> Result<u32, VacantEntry> {
         let hash = VacantEntry::of(&self.secrets, tuple);
         let slot = self.slots.find(hash.spread(), |slot| has(*slot)).copied().ok_or(hash)?;
-        self.recent.note(flow_hash, slot);
+        self.recent.note(mark, slot);
         Ok(slot)
     }
 
     /// Inserts a slot after [`Index::find`] has not found its tuple. `hash_of` returns the keyed hash of another slot's
     /// entry.
     #[inline(never)]
-    pub fn insert(&mut self, slot: u32, flow_hash: u32, hash: VacantEntry, hash_of: impl Fn(u32) -> VacantEntry) {
+    pub fn insert(&mut self, slot: u32, mark: FlowMark, hash: VacantEntry, hash_of: impl Fn(u32) -> VacantEntry) {
         self.slots.insert_unique(hash.spread(), slot, |other| hash_of(*other).spread());
         let before = self.slots.len() - 1;
         if before == 0 || before.is_power_of_two() {
             self.recent.fit(before + 1);
         }
-        self.recent.note(flow_hash, slot);
+        self.recent.note(mark, slot);
     }
 
     /// Gives back memory if less than a quarter of it is in use. `hash_of` returns the keyed hash of a slot's entry.
@@ -231,11 +232,11 @@ impl Index {
     }
 
     /// Removes a slot.
-    pub fn remove(&mut self, slot: u32, flow_hash: u32, hash: VacantEntry) {
+    pub fn remove(&mut self, slot: u32, mark: FlowMark, hash: VacantEntry) {
         if let Ok(found) = self.slots.find_entry(hash.spread(), |other| *other == slot) {
             found.remove();
         }
-        self.recent.forget(flow_hash, slot);
+        self.recent.forget(mark, slot);
     }
 }
 
@@ -249,9 +250,14 @@ mod tests {
         entries: Vec<Option<(FourTuple, VacantEntry)>>,
     }
 
-    /// Many flows share one.
-    fn flow_hash(tuple: &FourTuple) -> u32 {
-        u32::from(tuple.remote_port % 1000)
+    /// Of another hash than the device's, whose ports change nothing: many flows share one.
+    fn mark(tuple: &FourTuple) -> FlowMark {
+        raw(u32::from(tuple.remote_port % 1000))
+    }
+
+    /// This number as a mark.
+    fn raw(mark: u32) -> FlowMark {
+        FlowMark::new(mark, (0, 0))
     }
 
     fn tuple(n: u32) -> FourTuple {
@@ -273,11 +279,11 @@ mod tests {
         }
 
         fn find(&mut self, n: u32) -> Result<u32, VacantEntry> {
-            self.index.find(&tuple(n), flow_hash(&tuple(n)), |slot| has(&self.entries, slot, n))
+            self.index.find(&tuple(n), mark(&tuple(n)), |slot| has(&self.entries, slot, n))
         }
 
         fn recall(&self, n: u32) -> Option<u32> {
-            self.index.recall(flow_hash(&tuple(n)), |slot| has(&self.entries, slot, n))
+            self.index.recall(mark(&tuple(n)), |slot| has(&self.entries, slot, n))
         }
 
         fn insert(&mut self, n: u32) -> u32 {
@@ -285,13 +291,13 @@ mod tests {
             let slot = self.entries.len() as u32;
             self.entries.push(Some((tuple(n), absent)));
             let hash_of = |slot: u32| self.entries[slot as usize].expect("it is there").1;
-            self.index.insert(slot, flow_hash(&tuple(n)), absent, hash_of);
+            self.index.insert(slot, mark(&tuple(n)), absent, hash_of);
             slot
         }
 
         fn remove(&mut self, slot: u32) -> VacantEntry {
             let (tuple, hash) = self.entries[slot as usize].take().expect("it is there");
-            self.index.remove(slot, flow_hash(&tuple), hash);
+            self.index.remove(slot, mark(&tuple), hash);
             hash
         }
     }
@@ -334,6 +340,36 @@ mod tests {
         assert!(tuples.find(1).is_err());
     }
 
+    /// Seven clients with ten connections each have sixteen hashes of a device with a symmetric key.
+    #[test]
+    fn flows_that_share_the_hash_of_a_device_are_recalled() {
+        let rss = wire::rss::Toeplitz::default();
+        let tuple = |n: u32| FourTuple {
+            local_addr: [10, 9, 1, 1].into(),
+            remote_addr: [10, 9, 0, 1 + (n / 10) as u8].into(),
+            local_port: 5001,
+            remote_port: 1024 + (n % 10) as u16,
+        };
+        for beside in [0, 20_000] {
+            let mut tuples = Tuples::new();
+            let all: Vec<_> = (0..70).map(|n| (tuple(n), FlowMark::of(rss.hash_tcp(&tuple(n)), &tuple(n)))).collect();
+            for (slot, (tuple, mark)) in all.iter().enumerate() {
+                let absent = tuples.index.find(tuple, *mark, |_| false).expect_err("it is not in the table");
+                tuples.entries.push(Some((*tuple, absent)));
+                tuples.index.insert(slot as u32, *mark, absent, |slot| tuples.entries[slot as usize].unwrap().1);
+            }
+            (0..beside).for_each(|n| _ = tuples.insert(10_000 + n));
+            let Tuples { index, entries } = &mut tuples;
+            let has = |slot: u32, tuple: &FourTuple| entries[slot as usize].is_some_and(|entry| entry.0 == *tuple);
+            for (slot, (tuple, mark)) in all.iter().enumerate() {
+                assert_eq!(index.find(tuple, *mark, |slot| has(slot, tuple)), Ok(slot as u32));
+            }
+            for (slot, (tuple, mark)) in all.iter().enumerate() {
+                assert_eq!(index.recall(*mark, |slot| has(slot, tuple)), Some(slot as u32), "{tuple}");
+            }
+        }
+    }
+
     /// The cache of an index for eight entries.
     fn recent() -> Recent {
         let mut recent = Recent { places: Vec::new() };
@@ -344,10 +380,11 @@ mod tests {
     #[test]
     fn a_look_up_is_given_no_slot_of_a_flow_with_another_tag() {
         let mut recent = recent();
-        let hash = 0x1234_5678;
+        let hash = 0x1234_5678_u32;
         // Another tag, and the same place.
         let others = (1..=u32::from(u8::MAX)).map(|tag| hash ^ tag << 24);
-        let other = others.into_iter().find(|other| recent.index(*other) == recent.index(hash)).expect("one of them");
+        let (hash, mut others) = (raw(hash), others.into_iter().map(raw));
+        let other = others.find(|other| recent.index(*other) == recent.index(hash)).expect("one of them");
         recent.note(hash, 7);
         recent.note(other, 8);
         assert_eq!(recent.get(hash), [None, Some(7)]);
@@ -359,10 +396,10 @@ mod tests {
     #[test]
     fn a_slot_that_leaves_no_room_for_the_tag_is_not_stored() {
         let mut recent = recent();
-        let (hash, largest) = (0xff00_0001, (1 << 24) - 2);
+        let (hash, largest) = (raw(0xff00_0001), (1 << 24) - 2);
         recent.note(hash, largest);
         assert_eq!(recent.get(hash)[0], Some(largest));
-        let other = 0x1200_0001;
+        let other = raw(0x1200_0001);
         recent.note(other, largest + 1);
         assert_eq!(recent.get(other)[0], None, "an empty place may look like this slot");
         for slot in [1 << 24, u32::MAX - 1] {
@@ -399,7 +436,7 @@ mod tests {
         let [one, two] = [1, 1001].map(|n| tuples.insert(n));
         assert_eq!([tuples.find(1), tuples.find(1001)], [Ok(one), Ok(two)]);
         let _ = tuples.remove(one);
-        let known = tuples.index.recent.get(flow_hash(&tuple(1)));
+        let known = tuples.index.recent.get(mark(&tuple(1)));
         assert_eq!((known.contains(&Some(one)), known.contains(&Some(two))), (false, true));
         assert_eq!(tuples.recall(1001), Some(two));
     }
@@ -469,7 +506,7 @@ mod tests {
         let slot = from.insert(7);
         let hash = from.remove(slot);
         to.entries.push(Some((tuple(7), hash)));
-        to.index.insert(0, 7, hash, |_| hash);
+        to.index.insert(0, raw(7), hash, |_| hash);
         assert_eq!(to.find(7), Ok(0));
     }
 }

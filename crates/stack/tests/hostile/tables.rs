@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use stack::secrets::Secrets;
 use stack::table::index::Index;
-use wire::FourTuple;
+use wire::{FlowMark, FourTuple};
 
 use super::peers::Draw;
 
@@ -34,7 +34,7 @@ fn buckets(count: usize) -> usize {
 fn weigh(secrets: &Secrets, tuples: &[FourTuple]) -> (f64, usize) {
     let mut index = Index::new(secrets);
     // The worst case for the cache in front of the index: all in one place.
-    const FLOW_HASH: u32 = 0;
+    const MARK: FlowMark = FlowMark::new(0, (0, 0));
     let looked_at = Cell::new(0u64);
     let is = |slot: u32, tuple: &FourTuple| {
         looked_at.set(looked_at.get() + 1);
@@ -42,13 +42,13 @@ fn weigh(secrets: &Secrets, tuples: &[FourTuple]) -> (f64, usize) {
     };
     let mut hashes = Vec::new();
     for (slot, tuple) in (0..).zip(tuples) {
-        let absent = index.find(tuple, FLOW_HASH, |slot| is(slot, tuple)).expect_err("no tuple comes twice");
+        let absent = index.find(tuple, MARK, |slot| is(slot, tuple)).expect_err("no tuple comes twice");
         hashes.push(absent);
-        index.insert(slot, FLOW_HASH, absent, |other| hashes[other as usize]);
+        index.insert(slot, MARK, absent, |other| hashes[other as usize]);
     }
     looked_at.set(0);
     for (slot, tuple) in (0..).zip(tuples) {
-        assert_eq!(index.find(tuple, FLOW_HASH, |slot| is(slot, tuple)), Ok(slot));
+        assert_eq!(index.find(tuple, MARK, |slot| is(slot, tuple)), Ok(slot));
     }
     let looked_at = looked_at.get() as f64 / tuples.len() as f64;
     let mut groups = vec![0usize; buckets(tuples.len()) / 16];

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sync::slab::{Detached, Key};
 use sync::{Atomic, OnceBox, Ordering, Platform};
 use tcp::LimitClass;
-use wire::FourTuple;
+use wire::{FlowMark, FourTuple};
 
 use super::super::connection::{self, Connections, charge_change};
 use super::super::pcb::{ConnectionLocks, LockPlan, SharedPcb};
@@ -130,9 +130,10 @@ impl<P: Platform, R: ConnectionRef<P>> SharedTable<P, R> {
     /// The connection of `tuple`, which hashes to this flow hash; or the value for [`SharedTable::insert`].
     pub(super) fn find(&mut self, tuple: &FourTuple, flow_hash: u32) -> Result<&R, VacantEntry> {
         let SharedTable { index, connections, .. } = self;
-        charge::table::<P, _>(index.bucket(flow_hash), false);
+        let mark = FlowMark::of(flow_hash, tuple);
+        charge::table::<P, _>(index.bucket(mark), false);
         let at = |slot: u32| connections.get(slot as usize)?.as_ref();
-        let slot = index.find(tuple, flow_hash, |slot| at(slot).is_some_and(|found| found.flow.tuple == *tuple));
+        let slot = index.find(tuple, mark, |slot| at(slot).is_some_and(|found| found.flow.tuple == *tuple));
         slot.map(|slot| connections[slot as usize].as_ref().expect("the index names connections"))
     }
 
@@ -247,22 +248,23 @@ impl<P: Platform, R: ConnectionRef<P>> SharedTable<P, R> {
 
     /// Makes a connection findable.
     fn enter(&mut self, connection: R) {
-        let (slot, flow_hash, hash) = (connection.key.slot, connection.flow.hash, connection.hash);
+        let (slot, mark, hash) = (connection.key.slot, connection.flow.mark(), connection.hash);
         if self.connections.len() <= slot as usize {
             self.connections.resize(slot as usize + 1, None);
         }
         self.connections[slot as usize] = Some(connection);
         let SharedTable { index, connections, .. } = self;
         let hash_of = |other: u32| connections[other as usize].as_ref().map_or(hash, |other| other.hash);
-        index.insert(slot, flow_hash, hash, hash_of);
-        charge_change::<P>(index, flow_hash);
+        index.insert(slot, mark, hash, hash_of);
+        charge_change::<P>(index, mark);
     }
 
     /// Removes a connection. Its slot is free once the last user of the connection has dropped it.
     pub(super) fn remove(&mut self, slot: u32) -> Option<R> {
         let connection = self.connections.get_mut(slot as usize)?.take()?;
-        self.index.remove(slot, connection.flow.hash, connection.hash);
-        charge_change::<P>(&self.index, connection.flow.hash);
+        let mark = connection.flow.mark();
+        self.index.remove(slot, mark, connection.hash);
+        charge_change::<P>(&self.index, mark);
         Some(connection)
     }
 }
