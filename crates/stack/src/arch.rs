@@ -94,15 +94,15 @@ pub trait RunningArchitecture<P: Platform>: Send + Sync {
         false
     }
 
-    /// Whether the stack may have more connections than the processor's caches hold, so that [`RunningArchitecture::expect`] is to
-    /// be called.
+    /// Whether the stack may have more connections than the processor's caches hold, so that the receive threads' flows are to be
+    /// counted, and [`RunningArchitecture::expect`] called.
     fn may_have_many(&self) -> bool {
         false
     }
 
-    /// The calling receive thread is about to post segments of these flows, in this order: an architecture that can use
-    /// their connections without waiting may ask the processor for them. A batch that has no such segments is announced
-    /// as well. Returns the number of connections that were asked for.
+    /// The calling receive thread is about to post segments of these flows, in this order, and uses so many flows that the caches
+    /// are taken not to hold all: an architecture that can use their connections without waiting may ask the processor for
+    /// them. A batch that has no such segments is announced as well. Returns the number of connections that were asked for.
     fn expect(&self, _flows: &[ArrivingFlow]) -> usize {
         0
     }

@@ -11,6 +11,7 @@ use path::Dirty;
 use smallvec::SmallVec;
 use sync::{Platform, Writers, model_is_over};
 
+use crate::active_flows::CACHED;
 use crate::attempt::attempt;
 use crate::internet_deadline::DeadlineEffect;
 use crate::links::Links;
@@ -37,6 +38,8 @@ pub struct DeferredEffects<P: Platform> {
     alarm: u64,
     /// The receive thread that posted the batch; [`NO_RECEIVER`]: no receive thread did.
     receiver: u16,
+    /// See [`DeferredEffects::cached`].
+    cached: usize,
     /// There are effects to perform, or memory to free: most calls end without either.
     used: bool,
     /// There are other effects than frames given to devices, or other memory.
@@ -56,6 +59,7 @@ impl<P: Platform> Default for DeferredEffects<P> {
             unannounced: BitSet::new(),
             alarm: u64::MAX,
             receiver: NO_RECEIVER,
+            cached: CACHED as usize,
             used: false,
             varied: false,
         }
@@ -239,6 +243,18 @@ impl<P: Platform> DeferredEffects<P> {
     #[inline]
     pub(crate) fn brought_by(&mut self, receiver: usize) {
         self.receiver = u16::try_from(receiver).unwrap_or(NO_RECEIVER);
+    }
+
+    /// The number of connections that a cell may have, and the caches of the calling thread still be taken to hold those that it uses.
+    #[inline(always)]
+    pub(crate) fn cached(&self) -> usize {
+        self.cached
+    }
+
+    /// From now on that is so many.
+    #[inline]
+    pub(crate) fn set_cached(&mut self, connections: usize) {
+        self.cached = connections;
     }
 
     /// The number of the receive thread that posts the events, which is that of its queue pair. `None`: they come from

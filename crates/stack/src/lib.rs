@@ -32,6 +32,7 @@
 
 mod access;
 mod account;
+mod active_flows;
 mod addresses;
 pub mod alarm;
 pub mod arch;

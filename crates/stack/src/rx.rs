@@ -32,6 +32,7 @@ use tcp::Verify;
 use wire::Framing;
 use wire::rss::Toeplitz;
 
+use crate::active_flows::ActiveFlows;
 use crate::arch::RunningArchitecture;
 use crate::arch::frame_input::{ArrivedFrame, FrameBound, FrameInput};
 use crate::arch::running::ArchitectureSlot;
@@ -131,6 +132,8 @@ pub struct Driver<P: Platform> {
     runs: bool,
     /// Without effects between polls; kept for its memory, and taken while a poll uses it.
     deferred: Option<Box<DeferredEffects<P>>>,
+    /// The flows that it has in use.
+    flows: ActiveFlows,
     counters: Arc<Counters>,
     idle: Arc<Idle<P>>,
     /// Ports whose device was found to have vanished.
@@ -192,6 +195,7 @@ impl<P: Platform> Driver<P> {
             run: PendingRun::default(),
             runs: true,
             deferred: None,
+            flows: ActiveFlows::default(),
             counters: Arc::new(Counters::new()),
             idle,
             lost: Vec::new(),
@@ -393,7 +397,7 @@ impl<P: Platform> Driver<P> {
                 let mut left = vector.len() as u64;
                 self.unserved = left;
                 if left >= WORTH_EXPECTING && self.active.may_have_many() {
-                    self.expect(&vector);
+                    self.expect(&vector, deferred);
                 }
                 for frame in vector.drain() {
                     let followed = frame.followed;
@@ -441,10 +445,15 @@ impl<P: Platform> Driver<P> {
     }
 
     /// Has the architecture ask for the connections of the frames.
+    /// Counts the flows of the frames. If more are in use than the caches hold, has the architecture ask for their connections.
     #[inline(never)]
-    fn expect(&mut self, vector: &Vector) {
-        let flows: SmallVec<[ArrivingFlow; path::VECTOR_LEN]> = vector.flows().collect();
-        self.counters.add(Counter::ConnectionsPrefetched, self.active.expect(&flows) as u64);
+    fn expect(&mut self, vector: &Vector, deferred: &mut DeferredEffects<P>) {
+        self.flows.note(vector.flows().map(|flow| flow.mark));
+        deferred.set_cached(self.flows.cached());
+        if !self.flows.are_few() {
+            let flows: SmallVec<[ArrivingFlow; path::VECTOR_LEN]> = vector.flows().collect();
+            self.counters.add(Counter::ConnectionsPrefetched, self.active.expect(&flows) as u64);
+        }
     }
 
     /// A frame of a vector has been processed, and `left` of that vector have not. Posts the run that it ends.

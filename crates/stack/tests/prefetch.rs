@@ -66,7 +66,15 @@ impl Crowd {
         asked(&self.node) - before
     }
 
-    /// The same, after data of each of them has come by itself, so that the table knows their hashes.
+    /// An acknowledgement of each of these arrives, all as one batch.
+    fn use_all(&mut self, peers: Range<usize>) {
+        for Peer { port, seq, expects } in &self.peers[peers] {
+            self.node.put(&Segment::ack((*port, PORT), *seq, *expects).frame_over(self.ends));
+        }
+        self.node.settle();
+    }
+
+    /// [`Crowd::receive`], after data of each of them has come by itself, so that the table knows their hashes.
     fn receive_known(&mut self, peers: Range<usize>) -> u64 {
         for one in peers.clone() {
             assert_eq!(self.receive(one..one + 1), 0, "a single segment does not wait for others");
@@ -146,4 +154,34 @@ fn another_thread_asks_for_no_connection() {
     crowd.receive(100..140);
     let taken = std::thread::scope(|threads| threads.spawn(|| set.try_wait(&mut Vec::new(), 64)).join());
     assert_eq!((taken.ok(), set.expected()), (Some(40), 0));
+}
+
+/// The caches have the connections of a thread that uses few, however many are idle.
+#[test]
+fn a_thread_that_uses_few_of_its_connections_asks_for_none() {
+    for (arch, ends) in ["up", "shared-nothing", "giant", "adaptive"]
+        .iter()
+        .flat_map(|arch| Ends::BOTH_FAMILIES.map(|ends| (arch, ends)))
+    {
+        let mut crowd = Crowd::of(Architecture::named(arch), ends, 900);
+        let set = watched(&crowd);
+        // Connections that were asked for before their segments, and before their events, where these have had no event yet.
+        let asked = |crowd: &mut Crowd, peers: Range<usize>| {
+            while set.try_wait(&mut Vec::new(), 64) > 0 {}
+            let before = set.expected();
+            let segments = crowd.receive(peers);
+            assert_eq!(set.try_wait(&mut Vec::new(), 64), 40);
+            (segments, set.expected() - before)
+        };
+        (0..110).for_each(|_| crowd.use_all(0..40));
+        assert_eq!(asked(&mut crowd, 600..640), (0, 0), "{arch}: forty are in use");
+        // Others are used now, all in turn.
+        (0..110).for_each(|part| crowd.use_all(part % 15 * 40..(part % 15 + 1) * 40));
+        let now = asked(&mut crowd, 640..680);
+        let segments = if owns_its_flows(Architecture::named(arch)) { 40 } else { 0 };
+        // Groups that are not at home are not asked for.
+        assert!(*arch == "adaptive" || now == (segments, 40), "{arch}: {now:?}, and six hundred are in use");
+        (0..110).for_each(|_| crowd.use_all(0..40));
+        assert_eq!(asked(&mut crowd, 680..720), (0, 0), "{arch}: forty are in use again");
+    }
 }

@@ -23,6 +23,7 @@ use super::handlers::{self, Handlers};
 use super::waiting::WAITS;
 use super::{conclude, conclude_locally};
 use crate::account;
+use crate::active_flows::CACHED;
 use crate::attempt::attempt;
 use crate::call::{ArrivingSegment, OpenRefused, OpenRequest};
 use crate::charge;
@@ -37,10 +38,6 @@ use crate::table::flow_bindings::{CellBindings, FlowBindings};
 use crate::table::index::VacantEntry;
 use crate::timers::{TimerPlace, Wheel};
 use crate::udp_table::{Bound, HeldSocket, StoredUdpPcb, UdpTable};
-
-/// Connections that the caches near the processor are taken to hold, with what a segment of each touches besides: about 1 KiB
-/// each.
-pub(crate) const CACHED: u32 = 512;
 
 /// A shard of connections with its tables, timers and counters.
 pub struct Cell<P: Platform> {
@@ -65,18 +62,18 @@ impl<P: Platform> Cell<P> {
     /// Segments of these flows are about to arrive, one after another. If the cell has more connections than the
     /// processor's caches hold, asks for theirs, and returns how many those are.
     pub(crate) fn expect(&mut self, flows: &[ArrivingFlow]) -> usize {
-        if !self.is_large() {
+        let connections = &self.directory.connections;
+        if connections.len() <= CACHED as usize {
             return 0;
         }
-        let connections = &self.directory.connections;
         let marks = || flows.iter().map(|flow| flow.mark);
         PrefetchPass::ALL.into_iter().map(|pass| connections.prefetch(pass, marks())).sum()
     }
 
-    /// Whether it has more connections than the processor's caches hold.
+    /// Whether the caches of the calling thread are taken not to hold all connections that it uses here.
     #[inline(always)]
-    fn is_large(&self) -> bool {
-        self.directory.connections.len() > CACHED as usize
+    fn is_large(&self, deferred: &DeferredEffects<P>) -> bool {
+        self.directory.connections.len() > deferred.cached()
     }
 
     /// One pass of [`Cell::expect`] for one flow, if the cell has more connections than `few`.
@@ -139,7 +136,7 @@ impl<P: Platform> Cell<P> {
     }
 }
 
-/// The context of a connection in a cell. Last: the cell has more connections than the caches hold.
+/// The context of a connection in a cell. Last: [`Cell::is_large`].
 type Around<'a, P> = (&'a Shared<P>, &'a Counters, &'a account::AccountEntry<P>, Writers, bool);
 
 /// The handlers of a cell, and the slot of the connection that has its handler called.
@@ -456,7 +453,7 @@ impl<P: Platform> Place for Cell<P> {
         now: Time,
         deferred: &mut DeferredEffects<P>,
     ) -> Option<(E::Reply, Option<Effects>)> {
-        let large = self.is_large();
+        let large = self.is_large(deferred);
         let connection = self.directory.connections.at(*slot)?;
         let around = (&*self.shared, &self.counters, &**self.account, self.writers, large);
         Some(work(connection, around, Some((&mut self.handlers, *slot)), event, now, deferred))
@@ -478,7 +475,7 @@ impl<P: Platform> Place for Cell<P> {
             // What an event is charged with, it is charged with before it runs.
             return self.run(slot, (), event, now, deferred).and_then(tcp::Disposition::recycled);
         }
-        let large = self.is_large();
+        let large = self.is_large(deferred);
         let connection = self.directory.connections.at(*slot)?;
         if connection.socket.ready.is_handled() && self.handlers.take_at_once(*slot) {
             return self.exchange(*slot, event, now, deferred);
