@@ -135,7 +135,8 @@ fn watched(crowd: &Crowd) -> Arc<PollSet<Real>> {
 
 #[test]
 fn connections_of_events_are_asked_for_where_there_are_many() {
-    let cases = [("up", 520, 40), ("shared-nothing", 520, 40), ("giant", 520, 40), ("up", 500, 0)];
+    let cases =
+        [("up", 520, 40), ("shared-nothing", 520, 40), ("giant", 520, 40), ("up", 500, 0), ("connp-l:8", 500, 0)];
     for ((arch, count, asked), ends) in cases.iter().flat_map(|case| Ends::BOTH_FAMILIES.map(|ends| (*case, ends))) {
         let mut crowd = Crowd::of(Architecture::named(arch), ends, count);
         let set = watched(&crowd);
@@ -143,6 +144,22 @@ fn connections_of_events_are_asked_for_where_there_are_many() {
         assert_eq!(set.expected(), 0, "{arch}: no event was taken");
         assert_eq!(set.try_wait(&mut Vec::new(), 64), 40);
         assert_eq!(set.expected(), asked, "{arch} with {count}");
+    }
+}
+
+/// A thread that uses many cells with a few connections each has as many as one that uses a large cell: it asks for a connection if it
+/// would for that of a single cell, where each cell has as many.
+#[test]
+fn connections_of_events_are_asked_for_where_many_cells_have_a_few() {
+    let groups = [("connp-l:8", 100), ("connp-l:128", 12), ("adaptive", 60)];
+    for ((arch, each), ends) in groups.iter().flat_map(|case| Ends::BOTH_FAMILIES.map(|ends| (*case, ends))) {
+        let cells =
+            if arch == "adaptive" { 16 } else { arch.split(':').nth(1).map_or(1, |cells| cells.parse().unwrap_or(1)) };
+        let mut crowd = Crowd::of(Architecture::named(arch), ends, cells * each);
+        let set = watched(&crowd);
+        crowd.receive(100..140);
+        assert_eq!(set.try_wait(&mut Vec::new(), 64), 40);
+        assert_eq!(set.expected(), 40, "{arch} with {each} connections in each of {cells} cells");
     }
 }
 

@@ -32,7 +32,7 @@ pub mod queues;
 
 use std::sync::Arc;
 
-use sync::{Lock, LockClass, LockKind, Platform, Writers};
+use sync::{Lock, LockClass, LockKind, Platform};
 
 use super::RunningArchitecture;
 use super::cells::Cells;
@@ -112,7 +112,7 @@ pub fn new<P: Platform>(
     Arc::new(Cells::of_boxes(shared, groups, false, contents, |index| {
         let group = FlowGroup::new(shared.clone(), index, lengths, due.clone(), book.clone());
         let mailbox = Mailbox::list(shared.lock_kind_between_threads());
-        let cell = boxed(|| Cell::new(shared, &slab, Writers::Many));
+        let cell = boxed(|| Cell::of_threads(shared, &slab, (groups, threads)));
         boxed(move || PolledCell::new(group, *cell, mailbox))
     }))
 }

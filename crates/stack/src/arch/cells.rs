@@ -190,7 +190,7 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
     #[inline(never)]
     fn expect_in_several(&self, flows: &[ArrivingFlow]) -> usize {
         let ask = |pass, flow: &ArrivingFlow| {
-            let ask = |cell: &mut Cell<P>| cell.expect_one(pass, flow.mark, CACHED / E::EXPECTS);
+            let ask = |cell: &mut Cell<P>| cell.expect_one(pass, flow.mark);
             self.inner.cells[self.index(|| flow.hash)].glance_at_mine(ask).unwrap_or_default()
         };
         PrefetchPass::ALL.iter().map(|pass| flows.iter().map(|flow| ask(*pass, flow)).sum::<usize>()).sum()

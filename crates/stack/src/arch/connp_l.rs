@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use observe::Time;
-use sync::{Atomic, Lock, LockClass, Ordering, Platform, Writers};
+use sync::{Atomic, Lock, LockClass, Ordering, Platform};
 
 use super::RunningArchitecture;
 use super::cells::{Cells, Exclusion, Hub};
@@ -91,12 +91,15 @@ pub fn new<P: Platform>(
 ) -> Arc<dyn RunningArchitecture<P>> {
     let slab = contents.slab.clone();
     let broadcast = lazy_broadcast.then(Broadcast::new);
-    let due = Arc::new(DueCells::new(0, count.into()));
-    Arc::new(Cells::new(shared, count.into(), false, contents, |_| Group {
-        cell: Lock::new(shared.lock_kind, LockClass::Group, Cell::new(shared, &slab, Writers::Many)),
-        deadline: P::AtomicU64::new(u64::MAX),
-        due: due.clone(),
-        broadcast: broadcast.as_ref().map(Broadcast::part),
+    let (due, threads) = (Arc::new(DueCells::new(0, count.into())), shared.links().alarms().threads());
+    Arc::new(Cells::new(shared, count.into(), false, contents, |_| {
+        let cell = Cell::of_threads(shared, &slab, (count.into(), threads));
+        Group {
+            cell: Lock::new(shared.lock_kind, LockClass::Group, cell),
+            deadline: P::AtomicU64::new(u64::MAX),
+            due: due.clone(),
+            broadcast: broadcast.as_ref().map(Broadcast::part),
+        }
     }))
 }
 

@@ -39,6 +39,11 @@ use crate::table::index::VacantEntry;
 use crate::timers::{TimerPlace, Wheel};
 use crate::udp_table::{Bound, HeldSocket, StoredUdpPcb, UdpTable};
 
+/// How many of `cells` cells each of `threads` threads uses, if each has its share.
+fn cells_of_thread(cells: usize, threads: usize) -> u32 {
+    u32::try_from(cells / threads.max(1)).unwrap_or(u32::MAX).max(1)
+}
+
 /// A shard of connections with its tables, timers and counters.
 pub struct Cell<P: Platform> {
     pub(super) shared: Arc<Shared<P>>,
@@ -52,6 +57,8 @@ pub struct Cell<P: Platform> {
     pub(super) account: Arc<CachePadded<account::AccountEntry<P>>>,
     /// Whether state published for other threads is written by plain stores.
     writers: Writers,
+    /// How many cells a thread that uses it uses.
+    cells_of_thread: u32,
     /// The channels of connections: data passes between the user and this cell without a call.
     pub(super) channels: Channels<P>,
     /// The handlers of connections.
@@ -62,25 +69,36 @@ impl<P: Platform> Cell<P> {
     /// Segments of these flows are about to arrive, one after another. If the cell has more connections than the
     /// processor's caches hold, asks for theirs, and returns how many those are.
     pub(crate) fn expect(&mut self, flows: &[ArrivingFlow]) -> usize {
-        let connections = &self.directory.connections;
-        if connections.len() <= CACHED as usize {
+        if !self.is_of_more_than(CACHED as usize) {
             return 0;
         }
-        let marks = || flows.iter().map(|flow| flow.mark);
+        let (connections, marks) = (&self.directory.connections, || flows.iter().map(|flow| flow.mark));
         PrefetchPass::ALL.into_iter().map(|pass| connections.prefetch(pass, marks())).sum()
     }
 
-    /// Whether the caches of the calling thread are taken not to hold all connections that it uses here.
+    /// Whether the thread that uses it has more connections than so many, all its cells together.
     #[inline(always)]
-    fn is_large(&self, deferred: &DeferredEffects<P>) -> bool {
-        self.directory.connections.len() > deferred.cached()
+    fn is_of_more_than(&self, connections: usize) -> bool {
+        self.directory.connections.len() * self.cells_of_thread as usize > connections
     }
 
-    /// One pass of [`Cell::expect`] for one flow, if the cell has more connections than `few`.
+    /// Whether the caches of the calling thread are taken not to hold all connections that it uses here and in its other cells.
     #[inline(always)]
-    pub(crate) fn expect_one(&mut self, pass: PrefetchPass, mark: FlowMark, few: u32) -> usize {
-        let connections = &self.directory.connections;
-        if connections.len() <= few as usize { 0 } else { connections.prefetch(pass, std::iter::once(mark)) }
+    fn is_large(&self, deferred: &DeferredEffects<P>) -> bool {
+        self.is_of_more_than(deferred.cached()) && self.directory.connections.slab().may_have_had(CACHED)
+    }
+
+    /// One pass of [`Cell::expect`] for one flow.
+    #[inline(always)]
+    pub(crate) fn expect_one(&mut self, pass: PrefetchPass, mark: FlowMark) -> usize {
+        let asks = self.is_of_more_than(CACHED as usize);
+        if asks { self.directory.connections.prefetch(pass, std::iter::once(mark)) } else { 0 }
+    }
+
+    /// An empty cell that threads use in turn, one of `cells` cells that `threads` threads use. Flows are hashed to cells, so each has
+    /// about as many connections as the others: those of one tell how many a thread serves.
+    pub fn of_threads(shared: &Arc<Shared<P>>, slab: &Arc<Connections<P>>, (cells, threads): (usize, usize)) -> Self {
+        Cell { cells_of_thread: cells_of_thread(cells, threads), ..Cell::new(shared, slab, Writers::Many) }
     }
 
     /// An empty cell over the stack's slab. `writers`: `Writers::One` if only the thread that uses the cell changes its
@@ -95,6 +113,7 @@ impl<P: Platform> Cell<P> {
             counters: Counters::new(),
             account: shared.control().account().open(),
             writers,
+            cells_of_thread: 1,
             channels: Channels::new(),
             handlers: Handlers::new(),
         }
@@ -845,5 +864,20 @@ impl<P: Platform> Cell<P> {
             self.after_call(&slot, Readiness::READABLE, error == tcp::Error::WouldBlock);
         }
         Some(taken)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Threads that are more than the cells use the same ones in turn.
+    #[test]
+    fn threads_share_the_cells() {
+        for (cells, threads, each) in
+            [(1, 1, 1), (1, 2, 1), (16, 1, 16), (32, 2, 16), (128, 4, 32), (4, 8, 1), (8, 0, 8)]
+        {
+            assert_eq!(cells_of_thread(cells, threads), each, "{cells} cells, {threads} threads");
+        }
     }
 }

@@ -48,7 +48,7 @@ impl<P: Platform> Connection<P> {
         Connection { flow, socket, route, pcb, charge: Charge::default(), hash, timer: TimerPlace::UNARMED }
     }
 
-    /// What its user will touch; `large`: its cell has more connections than the caches hold.
+    /// What its user will touch; `large`: the thread of its cell has more connections than the caches hold.
     #[inline(always)]
     pub(super) fn surroundings(&self, large: bool) -> Surroundings {
         if !large {
@@ -114,7 +114,14 @@ impl<P: Platform> OwnedTable<P> {
         OwnedTable { owner: slab.owner(), index, bindings: CellBindings::default(), waits }
     }
 
+    /// The slab with the connections of the stack.
+    #[inline(always)]
+    pub(super) fn slab(&self) -> &Connections<P> {
+        self.owner.slab()
+    }
+
     /// The number of connections.
+    #[inline(always)]
     pub(super) fn len(&self) -> usize {
         self.index.len() + self.waits.len()
     }
