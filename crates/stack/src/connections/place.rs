@@ -50,8 +50,9 @@ impl Effects {
 }
 
 /// The tables of a place under one exclusion: connections, and everything that may become one.
+#[repr(C)]
 pub struct Directory<T, P: Platform> {
-    /// Connections, in any state from SYN-SENT or SYN-RECEIVED on.
+    /// Connections, in any state from SYN-SENT or SYN-RECEIVED on. They come first: each event touches them, and most nothing else.
     pub connections: T,
     /// The places in backlogs that are held by connections opened with their SYN (Fast Open), by slot.
     pub early: HashMap<u32, Admission<P>>,

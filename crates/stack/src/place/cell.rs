@@ -7,6 +7,7 @@
 //! What may never happen here: a wait, a lock of another cell, a wake-up.
 
 use std::collections::HashMap;
+use std::mem::offset_of;
 use std::sync::Arc;
 
 use observe::{Counters, DropReason, Time};
@@ -45,25 +46,37 @@ fn cells_of_thread(cells: usize, threads: usize) -> u32 {
 }
 
 /// A shard of connections with its tables, timers and counters.
+///
+/// What each event touches comes first, in two cache lines: a thread may use many cells.
+#[repr(C)]
 pub struct Cell<P: Platform> {
     pub(super) shared: Arc<Shared<P>>,
+    /// Where the account of its connections is kept.
+    pub(super) account: Arc<CachePadded<account::AccountEntry<P>>>,
+    /// See [`Cell::deadline_nanos`].
+    deadline: u64,
+    /// How many cells a thread that uses it uses.
+    cells_of_thread: u32,
+    /// Whether state published for other threads is written by plain stores.
+    writers: Writers,
+    /// The handlers of connections.
+    pub(super) handlers: Handlers<P>,
+    /// Its first fields are the second line.
     pub(super) directory: Directory<OwnedTable<P>, P>,
-    datagrams: UdpTable<StoredUdpPcb, P>,
     pub(super) wheel: Wheel,
     /// Buffer for the slots that are due, reused.
     due: Vec<u32>,
-    pub(super) counters: Counters,
-    /// Where the account of its connections is kept.
-    pub(super) account: Arc<CachePadded<account::AccountEntry<P>>>,
-    /// Whether state published for other threads is written by plain stores.
-    writers: Writers,
-    /// How many cells a thread that uses it uses.
-    cells_of_thread: u32,
+    datagrams: UdpTable<StoredUdpPcb, P>,
     /// The channels of connections: data passes between the user and this cell without a call.
     pub(super) channels: Channels<P>,
-    /// The handlers of connections.
-    pub(super) handlers: Handlers<P>,
+    pub(super) counters: Counters,
 }
+
+// The two lines.
+const _: () = {
+    let second = offset_of!(Cell<sync::Real>, directory);
+    assert!(second <= 64 && second + OwnedTable::<sync::Real>::OF_EACH_EVENT <= 128);
+};
 
 impl<P: Platform> Cell<P> {
     /// Segments of these flows are about to arrive, one after another. If the cell has more connections than the
@@ -107,15 +120,16 @@ impl<P: Platform> Cell<P> {
         Cell {
             shared: shared.clone(),
             directory: Directory::new(OwnedTable::new(slab, &shared.secrets)),
+            account: shared.control().account().open(),
+            deadline: u64::MAX,
+            cells_of_thread: 1,
+            writers,
+            handlers: Handlers::new(),
             datagrams: UdpTable::default(),
             wheel: Wheel::new(shared.clock().now()),
             due: Vec::new(),
-            counters: Counters::new(),
-            account: shared.control().account().open(),
-            writers,
-            cells_of_thread: 1,
             channels: Channels::new(),
-            handlers: Handlers::new(),
+            counters: Counters::new(),
         }
     }
 
@@ -148,10 +162,31 @@ impl<P: Platform> Cell<P> {
     }
 
     /// When [`Upkeep::timers`](crate::connections::Upkeep::timers) next has something to do, in nanoseconds; `u64::MAX`
-    /// when nothing is armed. Two loads.
+    /// when nothing is armed. One load.
     #[inline]
     pub fn deadline_nanos(&self) -> u64 {
+        debug_assert_eq!(self.deadline, self.earliest(), "a deadline was not noted");
+        self.deadline
+    }
+
+    fn earliest(&self) -> u64 {
         self.wheel.cached_deadline().min(self.directory.half_open.cached_deadline())
+    }
+
+    /// The deadline of the wheel, or of half-open connections, has perhaps changed.
+    #[inline(always)]
+    pub(super) fn note_deadline(&mut self) {
+        self.deadline = self.earliest();
+    }
+}
+
+/// Notes the deadline of a cell after a use of its directory, also on panic.
+struct NotedDeadline<'a, P: Platform>(&'a mut Cell<P>);
+
+impl<P: Platform> Drop for NotedDeadline<'_, P> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.0.note_deadline();
     }
 }
 
@@ -354,16 +389,9 @@ impl<P: Platform> Place for Cell<P> {
 
     #[inline(always)]
     fn with_directory<R>(&mut self, f: impl FnOnce(&mut DirectoryOf<Self>, &Site<'_, Self>) -> R) -> R {
-        f(
-            &mut self.directory,
-            &Site {
-                shared: &self.shared,
-                counters: &self.counters,
-                layout: (),
-                account: &self.account,
-                writers: self.writers,
-            },
-        )
+        let noted = NotedDeadline(self);
+        let Cell { shared, directory, counters, account, writers, .. } = &mut *noted.0;
+        f(directory, &Site { shared, counters, layout: (), account, writers: *writers })
     }
 
     #[inline]
@@ -639,7 +667,10 @@ impl<P: Platform> Place for Cell<P> {
     fn arm(&mut self, slot: &u32, deadline: Time) -> u64 {
         let Some(connection) = self.directory.connections.at(*slot) else { return u64::MAX };
         charge::table::<P, _>(Some(&self.wheel), true);
-        self.wheel.arm(&mut connection.timer, *slot, deadline)
+        let due = self.wheel.arm(&mut connection.timer, *slot, deadline);
+        // Nothing has become later.
+        self.deadline = self.deadline.min(due);
+        due
     }
 
     fn rearm(&mut self, slot: &u32, deadline: Option<Time>) -> u64 {
@@ -652,6 +683,7 @@ impl<P: Platform> Place for Cell<P> {
     fn expire(&mut self, now: Time) -> Vec<u32> {
         let mut due = std::mem::take(&mut self.due);
         self.wheel.expire(now, &mut due);
+        self.note_deadline();
         if let Some(at) = due.iter().position(|slot| *slot == WAITS) {
             due.remove(at);
             self.expire_waits(now);
@@ -723,6 +755,7 @@ impl<P: Platform> Cell<P> {
         contents.counted += &self.counters.snapshot();
         self.shared.control().account().close(&self.account);
         self.wheel = Wheel::new(self.shared.clock().now());
+        self.note_deadline();
     }
 
     /// Installs this cell's share; the cell is empty.
@@ -749,6 +782,7 @@ impl<P: Platform> Cell<P> {
             }
         }
         self.directory.half_open.restore(half_open, self.shared.control().tcp(), self.shared.clock().now());
+        self.note_deadline();
         datagrams.into_iter().for_each(|Bound { socket, pcb }| self.datagrams.insert(socket, pcb));
         self.directory.bound_sockets = bound_sockets;
         self.lay_down_all(waiting);

@@ -98,8 +98,10 @@ pub(super) fn charge_change<P: Platform>(index: &Index, mark: FlowMark) {
 }
 
 /// The connections that one cell owns, by slot, key and tuple.
+#[repr(C)]
 pub struct OwnedTable<P: Platform> {
     owner: Owner<Connection<P>, P>,
+    /// Its cache of flow hashes comes first.
     index: Index,
     /// The references to the bindings of flows.
     pub(super) bindings: CellBindings<P>,
@@ -108,6 +110,9 @@ pub struct OwnedTable<P: Platform> {
 }
 
 impl<P: Platform> OwnedTable<P> {
+    /// Its first bytes, which each event touches.
+    pub(super) const OF_EACH_EVENT: usize = offset_of!(OwnedTable<P>, index) + Index::OF_EACH_EVENT;
+
     /// An empty table over the stack's slab.
     pub(super) fn new(slab: &Arc<Connections<P>>, secrets: &Secrets) -> Self {
         let (index, waits) = (Index::new(secrets), TimeWaits::new());

@@ -117,6 +117,8 @@ impl<P: Platform> Cell<P> {
     /// The wheel wakes the cell when the first TIME-WAIT ends.
     fn await_first(&mut self) -> u64 {
         let waits = &mut self.directory.connections.waits;
-        waits.deadline().map_or(u64::MAX, |deadline| self.wheel.arm(&mut waits.timer, WAITS, deadline))
+        let due = waits.deadline().map_or(u64::MAX, |deadline| self.wheel.arm(&mut waits.timer, WAITS, deadline));
+        self.note_deadline();
+        due
     }
 }

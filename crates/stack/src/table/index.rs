@@ -117,13 +117,18 @@ impl Recent {
 
 /// Slots by tuple. It does not store the entries: the caller compares tuples and returns keyed hashes. The owner
 /// provides exclusive access.
+#[repr(C)]
 pub struct Index {
+    /// First, because most look-ups touch nothing else.
+    recent: Recent,
     slots: HashTable<u32>,
     secrets: Secrets,
-    recent: Recent,
 }
 
 impl Index {
+    /// Its first bytes, which each look-up touches.
+    pub const OF_EACH_EVENT: usize = size_of::<Recent>();
+
     /// An empty index hashed with the stack's key.
     pub fn new(secrets: &Secrets) -> Self {
         Index { slots: HashTable::new(), secrets: secrets.clone(), recent: Recent { places: Vec::new() } }

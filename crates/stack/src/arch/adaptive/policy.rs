@@ -55,16 +55,29 @@ struct Trial {
     settled: Option<(Time, u64)>,
 }
 
-/// The counts of one group. See the head of this file.
+/// The counts of one group. See the head of this file. What each entry changes is here, in a few words.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub struct GroupCounts {
-    /// All but the number of entries, which is known where the window ends.
-    counted: WindowCounts,
     /// Entries until the window ends.
     left: u32,
-    /// What the entries of `user` since the last turn would cost, if they were handed over. No vote yet.
+    /// Entries in this window by threads that owned the group for this one alone.
+    visits: u32,
+    /// What the entries of `past.user` since the last turn would cost, if they were handed over. No vote yet.
     unvoted: u64,
-    /// The thread that makes these entries.
+    /// Packets and calls in this window: an entry may bring a run of packets.
+    work: u64,
+    /// The thread of the last entry.
+    last: usize,
+    past: Box<GroupPast>,
+}
+
+/// What changes where another thread has an entry, or a window ends.
+#[derive(Debug, Default)]
+struct GroupPast {
+    /// All but the number of entries, which is known where the window ends, and of visits.
+    counted: WindowCounts,
+    /// The thread that makes the entries since the last turn.
     user: usize,
     /// The thread that has more than half of the entries, each by what it would cost to hand it over, if one has: Boyer and
     /// Moore's vote.
@@ -72,10 +85,6 @@ pub struct GroupCounts {
     votes: u64,
     /// What all entries would cost, if they were handed over.
     weight: u64,
-    /// Packets and calls in this window: an entry may bring a run of packets.
-    work: u64,
-    /// The thread of the last entry.
-    last: usize,
     /// Entries in this window, unless it ends early; 0: none has begun.
     length: u32,
     trial: Option<Trial>,
@@ -125,14 +134,14 @@ impl GroupCounts {
             CellUse::Message { waiting, packets, awaited } => return self.add_message(waiting, packets, awaited),
             CellUse::Look => return false,
             CellUse::Visit(cause) => {
-                self.counted.visits += 1;
+                self.visits += 1;
                 cause
             }
             CellUse::Owner(cause) => cause,
         };
         if caller != self.last {
             self.turn(caller);
-            self.user = caller;
+            self.past.user = caller;
         }
         let (work, weight) = match cause {
             UseCause::Call => (1, AWAITED),
@@ -147,9 +156,9 @@ impl GroupCounts {
     /// [`GroupCounts::add`] for what was handed over. A call that was waited for ends the window.
     #[inline(never)]
     fn add_message(&mut self, waiting: usize, packets: usize, awaited: bool) -> bool {
-        self.counted.handoffs += 1;
-        self.counted.awaited += u32::from(awaited);
-        self.counted.longest = self.counted.longest.max(u32::try_from(waiting).unwrap_or(u32::MAX));
+        self.past.counted.handoffs += 1;
+        self.past.counted.awaited += u32::from(awaited);
+        self.past.counted.longest = self.past.counted.longest.max(u32::try_from(waiting).unwrap_or(u32::MAX));
         if self.last != OTHERS {
             self.turn(OTHERS);
         }
@@ -162,20 +171,20 @@ impl GroupCounts {
     #[inline(never)]
     fn turn(&mut self, to: usize) {
         self.vote();
-        self.counted.turns += 1;
+        self.past.counted.turns += 1;
         self.last = to;
     }
 
     /// The votes of `user` since the last turn, all at once: the outcome is the same.
     fn vote(&mut self) {
-        let (caller, weight) = (self.user, std::mem::take(&mut self.unvoted));
-        self.weight += weight;
-        if caller == self.candidate {
-            self.votes += weight;
-        } else if self.votes < weight {
-            (self.candidate, self.votes) = (caller, weight - self.votes);
+        let (caller, weight) = (self.past.user, std::mem::take(&mut self.unvoted));
+        self.past.weight += weight;
+        if caller == self.past.candidate {
+            self.past.votes += weight;
+        } else if self.past.votes < weight {
+            (self.past.candidate, self.past.votes) = (caller, weight - self.past.votes);
         } else {
-            self.votes -= weight;
+            self.past.votes -= weight;
         }
     }
 
@@ -186,32 +195,32 @@ impl GroupCounts {
         end: &WindowEnd<'_, impl ReceiveThreads>,
         book: &mut Book,
     ) -> Option<GroupPlace> {
-        if self.length == 0 {
-            (self.length, self.left) = (lengths.first, lengths.first - 1);
+        if self.past.length == 0 {
+            (self.past.length, self.left) = (lengths.first, lengths.first - 1);
             return None;
         }
         self.vote();
-        let (mut counts, work) = (std::mem::take(&mut self.counted), std::mem::take(&mut self.work));
-        counts.entries = self.length - self.left;
+        let (mut counts, work) = (std::mem::take(&mut self.past.counted), std::mem::take(&mut self.work));
+        (counts.entries, counts.visits) = (self.past.length - self.left, std::mem::take(&mut self.visits));
         // Entries that were handed over are nobody's. Of the others the votes are what the candidate has more than the rest.
-        counts.by_others = (std::mem::take(&mut self.weight) - std::mem::take(&mut self.votes)) / 2;
+        counts.by_others = (std::mem::take(&mut self.past.weight) - std::mem::take(&mut self.past.votes)) / 2;
         if let (GroupPlace::Home(home), Some(here)) = (end.place, end.here)
             && home == here
         {
             book.loads.worked(here, end.group, work);
         }
-        let next = if self.trial.is_some() {
+        let next = if self.past.trial.is_some() {
             self.conclude(lengths, &counts, end, book)
-        } else if self.rest > 0 {
-            self.rest -= 1;
+        } else if self.past.rest > 0 {
+            self.past.rest -= 1;
             None
         } else {
             self.decide(&counts, end, book)
         };
-        let settles = self.trial.is_some() || next.is_some();
-        self.stay = if next.is_some() { 0 } else { self.stay.saturating_add(1) };
-        self.length = if settles { lengths.first } else { (2 * self.length).min(lengths.longest) };
-        self.left = self.length;
+        let settles = self.past.trial.is_some() || next.is_some();
+        self.past.stay = if next.is_some() { 0 } else { self.past.stay.saturating_add(1) };
+        self.past.length = if settles { lengths.first } else { (2 * self.past.length).min(lengths.longest) };
+        self.left = self.past.length;
         next
     }
 
@@ -223,17 +232,17 @@ impl GroupCounts {
         end: &WindowEnd<'_, impl ReceiveThreads>,
         book: &mut Book,
     ) -> Option<GroupPlace> {
-        let mut trial = self.trial.take()?;
+        let mut trial = self.past.trial.take()?;
         let Some((since, total)) = trial.settled else {
             trial.settled = Some((end.now, book.loads.total()));
-            self.trial = Some(trial);
+            self.past.trial = Some(trial);
             return None;
         };
         let after = match trial.before {
             DecisionMeasure::Cost(_) => DecisionMeasure::Cost(counts.cost_of_entry()),
             // They are counted where windows end: a few windows would say nothing.
             DecisionMeasure::Rate(_) if book.loads.total() - total < lengths.period => {
-                self.trial = Some(trial);
+                self.past.trial = Some(trial);
                 return None;
             }
             DecisionMeasure::Rate(_) => {
@@ -243,20 +252,20 @@ impl GroupCounts {
         if !after.is_worse_than(trial.before) {
             book.log.conclude(trial.number, DecisionOutcome::Kept(after));
             if matches!(after, DecisionMeasure::Rate(_)) {
-                self.failures = 0;
+                self.past.failures = 0;
             }
             return None;
         }
         book.log.conclude(trial.number, DecisionOutcome::Reverted(after));
-        self.fail(self.failures);
-        self.came_from = None;
+        self.fail(self.past.failures);
+        self.past.came_from = None;
         Some(trial.from)
     }
 
     /// The last change was wrong, after so many others: the group rests, twice as long as the last time.
     fn fail(&mut self, before: u32) {
-        self.failures = before + 1;
-        self.rest = 1 << self.failures.min(LONGEST_REST);
+        self.past.failures = before + 1;
+        self.past.rest = 1 << self.past.failures.min(LONGEST_REST);
     }
 
     fn decide(
@@ -268,26 +277,26 @@ impl GroupCounts {
         let cost = DecisionMeasure::Cost(counts.cost_of_entry());
         let (to, reason, before) = match (end.place, end.here) {
             (GroupPlace::Home(home), Some(here)) if home == here => {
-                if let Some((busy, slept)) = self.came_from {
+                if let Some((busy, slept)) = self.past.came_from {
                     let now = end.known.slept(busy);
-                    self.came_from = Some((busy, now));
+                    self.past.came_from = Some((busy, now));
                     if now == slept {
                         return None;
                     }
-                    self.came_from = None;
+                    self.past.came_from = None;
                     (GroupPlace::Home(busy), DecisionReason::LoadIsOver, cost)
                 } else if counts.cost() >= 2 * counts.cost_if_shared() {
-                    self.fail(if self.stay < LONG_STAY { self.failures } else { 0 });
+                    self.fail(if self.past.stay < LONG_STAY { self.past.failures } else { 0 });
                     (GroupPlace::Shared, DecisionReason::OtherUsers, cost)
                 } else {
                     let relief = book.loads.relief(here, end.group, end.now, end.known)?;
-                    self.came_from = Some((here, end.known.slept(here)));
+                    self.past.came_from = Some((here, end.known.slept(here)));
                     let reason = DecisionReason::Load { busy: relief.busy, idle: relief.idle };
                     (GroupPlace::Home(relief.to), reason, DecisionMeasure::Rate(relief.rate))
                 }
             }
             // Shared; or its home does not poll, and all threads visit it.
-            (_, Some(here)) if self.candidate == end.caller && 2 * counts.cost_at_home() <= counts.cost() => {
+            (_, Some(here)) if self.past.candidate == end.caller && 2 * counts.cost_at_home() <= counts.cost() => {
                 (GroupPlace::Home(here), DecisionReason::OneUser, cost)
             }
             _ => return None,
@@ -296,7 +305,7 @@ impl GroupCounts {
         let outcome = DecisionOutcome::OnTrial;
         let decision = GroupDecision { number: 0, at, group, from, to, reason, counts: *counts, before, outcome };
         let number = book.log.add(decision);
-        self.trial = Some(Trial { number, from, before, settled: None });
+        self.past.trial = Some(Trial { number, from, before, settled: None });
         Some(to)
     }
 }
@@ -407,7 +416,7 @@ mod tests {
             let kept = group.book.log.all().pop().expect("a decision");
             assert_eq!(kept.outcome, DecisionOutcome::Kept(DecisionMeasure::Cost(0)));
             group.entry(CellUse::Message { waiting: 1, packets: 1, awaited: true }, RECEIVER);
-            assert_eq!((group.place, group.counts.failures), (GroupPlace::Shared, failures));
+            assert_eq!((group.place, group.counts.past.failures), (GroupPlace::Shared, failures));
         }
     }
 
@@ -442,7 +451,7 @@ mod tests {
     fn a_look_does_not_count() {
         let mut group = Group::new();
         (0..1000).for_each(|_| group.entry(CellUse::Look, RECEIVER));
-        assert_eq!((group.windows, group.counts.counted), (0, WindowCounts::default()));
+        assert_eq!((group.windows, group.counts.past.counted), (0, WindowCounts::default()));
     }
 
     /// So many rounds: frames come by thread [`OTHER`], and two calls follow, by the receive thread and by `second`.
@@ -581,7 +590,7 @@ mod tests {
         let mut group = Group::new();
         (0..super::super::decisions::KEPT + 5).for_each(|_| {
             group.goes_home_wrongly();
-            group.counts.rest = 0;
+            group.counts.past.rest = 0;
         });
         let log = group.book.log.all();
         assert_eq!((log.len(), log[0].number), (super::super::decisions::KEPT, 5));
