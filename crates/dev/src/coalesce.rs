@@ -11,7 +11,7 @@
 //! checksum is not merged (the receiver will find and count it). The merged frame's own checksum is incomplete, marked
 //! `Partial`: its receiver need not verify it, and code that forwards it knows that it must be completed.
 
-use pktbuf::{Checksum, PktBuf};
+use pktbuf::{Checksum, FRAME_CAPACITY, PktBuf};
 use wire::{Framing, checksum};
 
 use crate::layout::{Layout, TCP};
@@ -154,13 +154,16 @@ fn same_headers(a: &[u8], b: &[u8], la: &Layout, lb: &Layout) -> bool {
     network && flags_but_push && window && options && a[..l3] == b[..l3]
 }
 
-/// Makes sure that `len` more bytes fit behind the run's data, moving the run to a large buffer the first time.
+/// Makes sure that `len` more bytes fit behind the run's data, moving the run to a large buffer the first time, or to that
+/// of a frame if it is no longer than one.
 fn make_room(first: &mut PktBuf, run: &SuperSegment, len: usize) -> bool {
     first.truncate(run.layout.end);
     if first.tailroom() >= len {
         return true;
     }
-    let Some(mut large) = PktBuf::alloc(run.layout.l3 + MAX_DATAGRAM) else {
+    let needed = first.len() + len;
+    let capacity = if needed <= FRAME_CAPACITY { FRAME_CAPACITY } else { run.layout.l3 + MAX_DATAGRAM };
+    let Some(mut large) = PktBuf::alloc(capacity) else {
         return false;
     };
     large.append(first.len()).copy_from_slice(first);

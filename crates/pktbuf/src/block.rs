@@ -21,8 +21,11 @@ use crate::region::RegionId;
 /// Largest capacity that [`PktBuf::alloc`](crate::PktBuf::alloc) can serve, in bytes: 64 KiB and room for headers.
 pub const MAX_CAPACITY: usize = SizeClass::Large.data_len() - HEADROOM;
 
+/// Bytes that the block of an ordinary frame has room for behind [`HEADROOM`].
+pub const FRAME_CAPACITY: usize = SizeClass::Small.data_len() - HEADROOM;
+
 /// How many size classes there are.
-pub(crate) const CLASSES: usize = 3;
+pub(crate) const CLASSES: usize = 4;
 
 /// How many kinds of home there are.
 pub(crate) const HOMES: usize = CLASSES + 1;
@@ -31,6 +34,7 @@ pub(crate) const HOMES: usize = CLASSES + 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Home {
+    Tiny,
     Small,
     Medium,
     Large,
@@ -41,6 +45,7 @@ impl Home {
     /// The size class; `None` for a block of a region.
     pub(crate) const fn class(self) -> Option<SizeClass> {
         match self {
+            Home::Tiny => Some(SizeClass::Tiny),
             Home::Small => Some(SizeClass::Small),
             Home::Medium => Some(SizeClass::Medium),
             Home::Large => Some(SizeClass::Large),
@@ -53,6 +58,10 @@ impl Home {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum SizeClass {
+    /// An acknowledgement, or a segment with a short request or answer: six lines, three pairs of them. A processor that has
+    /// asked for a line mostly gets the other one of its pair (128 bytes) as well. An arrival with up to 64 bytes of data uses
+    /// the first two pairs: the header and the link and network headers, the TCP header and the data.
+    Tiny,
     /// One frame of 1,514 bytes with headroom.
     Small,
     /// Jumbo frames and middling super-segments.
@@ -62,11 +71,13 @@ pub(crate) enum SizeClass {
 }
 
 impl SizeClass {
-    pub(crate) const ALL: [SizeClass; CLASSES] = [SizeClass::Small, SizeClass::Medium, SizeClass::Large];
+    pub(crate) const ALL: [SizeClass; CLASSES] =
+        [SizeClass::Tiny, SizeClass::Small, SizeClass::Medium, SizeClass::Large];
 
     /// The destination of released blocks of the class.
     pub(crate) const fn home(self) -> Home {
         match self {
+            SizeClass::Tiny => Home::Tiny,
             SizeClass::Small => Home::Small,
             SizeClass::Medium => Home::Medium,
             SizeClass::Large => Home::Large,
@@ -76,14 +87,16 @@ impl SizeClass {
     /// Bytes of data, headroom included.
     pub(crate) const fn data_len(self) -> usize {
         match self {
+            SizeClass::Tiny => 6 * LINE - size_of::<BlockHeader>(),
             SizeClass::Small => 2 * 1024,
             SizeClass::Medium => 16 * 1024,
             SizeClass::Large => 72 * 1024,
         }
     }
 
-    /// Distance between blocks of a slab. An odd number of cache lines: with a power of two all headers would map to
-    /// the same two sets of a first-level cache and evict each other.
+    /// Distance between blocks of a slab. Mostly an odd number of cache lines: with a power of two all headers would map to
+    /// the same two sets of a first-level cache and evict each other. Of the smallest, whose headers use half of the sets,
+    /// whole pairs of lines.
     pub(crate) const fn stride(self) -> usize {
         size_of::<BlockHeader>() + self.data_len()
     }
@@ -91,7 +104,7 @@ impl SizeClass {
     /// Blocks per magazine, the unit of exchange with the depot; also the blocks of a slab.
     pub(crate) const fn rounds(self) -> usize {
         match self {
-            SizeClass::Small => 64,
+            SizeClass::Tiny | SizeClass::Small => 64,
             SizeClass::Medium => 16,
             SizeClass::Large => 4,
         }
@@ -101,7 +114,9 @@ impl SizeClass {
     #[inline]
     pub(crate) const fn fitting(headroom: usize, capacity: usize) -> Option<SizeClass> {
         let need = headroom.saturating_add(capacity);
-        if need <= SizeClass::Small.data_len() {
+        if need <= SizeClass::Tiny.data_len() {
+            Some(SizeClass::Tiny)
+        } else if need <= SizeClass::Small.data_len() {
             Some(SizeClass::Small)
         } else if need <= SizeClass::Medium.data_len() {
             Some(SizeClass::Medium)
@@ -112,6 +127,30 @@ impl SizeClass {
         }
     }
 }
+
+impl SizeClass {
+    /// The class that serves where this one has no block: that of a frame for what is smaller than one. None for the
+    /// others, because a block of the next class is many times as large.
+    pub(crate) const fn substitute(self) -> Option<SizeClass> {
+        match self {
+            SizeClass::Tiny => Some(SizeClass::Small),
+            SizeClass::Small | SizeClass::Medium | SizeClass::Large => None,
+        }
+    }
+
+    /// The most bytes of blocks of the class in a pool that is bounded to `limit`. Free blocks serve no other class, and
+    /// frames need blocks of theirs: the smallest blocks, of which a slab is small, have an eighth at most. What needs more of
+    /// them has substitutes.
+    pub(crate) const fn share(self, limit: usize) -> usize {
+        match self {
+            SizeClass::Tiny => limit / 8,
+            SizeClass::Small | SizeClass::Medium | SizeClass::Large => limit,
+        }
+    }
+}
+
+/// Bytes of a cache line.
+pub(crate) const LINE: usize = 64;
 
 /// The trusted data of a block: one cache line.
 #[repr(C, align(64))]
@@ -137,7 +176,11 @@ impl BlockHeader {
     }
 }
 
-const _: () = assert!(size_of::<BlockHeader>() == 64 && (SizeClass::Small.stride() / 64) % 2 == 1);
+const _: () = assert!(size_of::<BlockHeader>() == LINE && (SizeClass::Small.stride() / LINE) % 2 == 1);
+const _: () = assert!(SizeClass::Tiny.stride().is_multiple_of(SLAB_ALIGNMENT));
+
+/// Slabs begin with a pair of lines.
+const SLAB_ALIGNMENT: usize = 2 * LINE;
 
 /// A pointer to the header of a block. The magazine, depot or `PktBuf` that holds it owns the block; it is copied only
 /// to move it.
@@ -180,6 +223,15 @@ impl Block {
         unsafe { self.0.as_mut() }
     }
 
+    /// Asks the processor for what the next owner of a small block touches: the header, the line after it, and that of the
+    /// data behind [`HEADROOM`].
+    #[inline(always)]
+    pub(crate) fn prefetch_small(&self) {
+        for line in [0, LINE, size_of::<BlockHeader>() + HEADROOM] {
+            sync::prefetch(self.0.as_ptr().cast::<u8>().wrapping_add(line));
+        }
+    }
+
     /// The first byte of the block's data; `data_len` initialised bytes follow.
     #[inline]
     pub(crate) fn data(&self) -> *mut u8 {
@@ -212,7 +264,7 @@ impl BlockSlab {
     }
 
     fn layout(class: SizeClass, count: usize) -> Option<Layout> {
-        Layout::from_size_align(class.stride() * count, align_of::<BlockHeader>()).ok()
+        Layout::from_size_align(class.stride() * count, SLAB_ALIGNMENT).ok()
     }
 
     /// Returns the memory to the system.

@@ -7,7 +7,7 @@
 use core::fmt;
 use core::ops::{Deref, DerefMut, Range};
 
-use crate::block::{Block, BlockHeader, SizeClass};
+use crate::block::{Block, BlockHeader, FRAME_CAPACITY, Home, LINE, SizeClass};
 use crate::meta::Meta;
 use crate::pool;
 use crate::region::{self, Access, RegionId};
@@ -41,9 +41,6 @@ impl PktBuf {
         sync::prefetch(self.block.header());
     }
 }
-
-/// Bytes of a cache line. A block's header begins one.
-const LINE: usize = align_of::<BlockHeader>();
 
 /// Where a packet is in memory that will be used soon. It is for the processor alone and no way to the packet, which may
 /// have gone meanwhile.
@@ -288,6 +285,26 @@ impl PktBuf {
     pub fn is_oversized(&self) -> bool {
         let fitting = SizeClass::fitting(HEADROOM, self.len());
         fitting.is_some_and(|class| class.data_len() < self.block.header().data_len as usize)
+    }
+
+    /// Whether the block is smaller than one for a frame.
+    #[inline]
+    pub fn is_narrow(&self) -> bool {
+        self.block.header().home == Home::Tiny
+    }
+
+    /// The packet in a block with room for a frame's worth of data, if it is in a smaller one: for code that will append
+    /// more packets of its kind, each of which would otherwise have a block. Unchanged if there is no such block, or fewer than
+    /// about `reserve` would be left; see [`alloc_leaving`](Self::alloc_leaving).
+    #[inline(never)]
+    pub fn widened(self, reserve: usize) -> PktBuf {
+        if !self.is_narrow() {
+            return self;
+        }
+        let Some(mut wide) = PktBuf::alloc_leaving(FRAME_CAPACITY, reserve) else { return self };
+        wide.append(self.len()).copy_from_slice(&self);
+        *wide.meta_mut() = Meta { l3: 0, ..*self.meta() };
+        wide
     }
 
     /// Bytes in the packet.
@@ -537,7 +554,7 @@ mod tests {
 
     #[test]
     fn a_fresh_buffer_has_the_promised_room() {
-        for capacity in [0, 1, 1514, 1920, 1921, 9000, 16 * 1024 - 128, 65_536, MAX_CAPACITY] {
+        for capacity in [0, 1, 192, 193, 1514, 1920, 1921, 9000, 16 * 1024 - 128, 65_536, MAX_CAPACITY] {
             let buf = PktBuf::alloc(capacity).unwrap();
             assert_eq!((buf.len(), buf.headroom()), (0, HEADROOM));
             assert!(buf.tailroom() >= capacity, "{} < {capacity}", buf.tailroom());
@@ -545,6 +562,61 @@ mod tests {
         }
         assert!(PktBuf::alloc(MAX_CAPACITY + 1).is_none());
         assert!(PktBuf::alloc(usize::MAX).is_none());
+    }
+
+    /// A block has the size of its packet: header, headroom and data of a short segment are 384 bytes.
+    #[test]
+    fn a_block_is_not_much_larger_than_its_packet() {
+        const BLOCKS: [usize; 4] = [384, 2112, 16_448, 73_792];
+        let sizes = [(0, 0), (64, 0), (192, 0), (193, 1), (1920, 1), (1921, 2), (16_256, 2), (16_257, 3), (65_536, 3)];
+        for (capacity, class) in sizes {
+            let segment = PktBuf::alloc_around(None, 32, capacity).unwrap();
+            let copy = PktBuf::from_slice(&counting(capacity)).unwrap();
+            assert_eq!([segment.memory(), copy.memory()], [BLOCKS[class]; 2], "{capacity} bytes");
+        }
+        for (len, memory) in [(1, 384), (64, 384), (192, 384), (193, 2112), (1920, 2112), (1921, 16_448)] {
+            let kept = [PktBuf::alloc_from(None, len, 0), PktBuf::alloc_leaving(len, 0)].map(Option::unwrap);
+            assert_eq!(kept.map(|kept| (kept.headroom(), kept.memory())), [(HEADROOM, memory); 2], "{len} bytes");
+        }
+        let mut large = PktBuf::alloc(1514).unwrap();
+        assert!(large.is_oversized() && !large.is_narrow(), "an empty one");
+        large.append(192);
+        assert!(large.is_oversized(), "a copy would have a smaller block");
+        large.append(1);
+        assert!(!large.is_oversized());
+    }
+
+    /// What one visit to a small block touches is near: a frame with 64 bytes of data ends with the second pair of lines.
+    #[test]
+    fn a_visit_to_a_small_block_touches_adjacent_lines() {
+        let mut held = Vec::new();
+        for _ in 0..3 {
+            let mut frame = PktBuf::alloc_around(None, 32, 64).unwrap();
+            frame.push_front(40);
+            frame.push_front(14);
+            let header = core::ptr::from_ref(frame.block.header()).addr();
+            let offset = frame.as_ptr().addr() - header;
+            assert_eq!((header % (2 * LINE), offset / LINE, offset + frame.len()), (0, 1, 4 * LINE), "IPv6");
+            held.push(frame);
+        }
+    }
+
+    #[test]
+    fn a_packet_is_widened_once() {
+        let mut packet = PktBuf::from_slice(&counting(60)).unwrap();
+        *packet.meta_mut() = Meta { stamp: 1, l3: 5, ..Meta::default() };
+        packet.pull_front(20);
+        assert!(packet.is_narrow());
+        let wide = packet.widened(0);
+        assert_eq!((&wide[..], wide.memory(), wide.is_narrow()), (&counting(60)[20..], 2112, false));
+        assert_eq!(*wide.meta(), Meta { stamp: 1, ..Meta::default() }, "there is no network header before it");
+        assert!(wide.tailroom() >= 1800);
+        let address = wide.as_ptr();
+        assert_eq!(wide.widened(0).as_ptr(), address);
+        pool::refuse(1, 1);
+        let packet = PktBuf::from_slice(b"abc").unwrap();
+        let address = packet.as_ptr();
+        assert_eq!(packet.widened(0).as_ptr(), address, "there is no larger one");
     }
 
     #[test]
@@ -562,7 +634,7 @@ mod tests {
         assert!(buf.extend_from_slice(&[5, 5]));
         assert_eq!(&buf[4..], &[0, 1, 5, 5]);
         buf.reset(0);
-        assert_eq!((buf.len(), buf.headroom(), buf.tailroom()), (0, 0, 2048));
+        assert_eq!((buf.len(), buf.headroom(), buf.tailroom()), (0, 0, 320));
     }
 
     #[test]
@@ -672,7 +744,7 @@ mod tests {
 
     #[test]
     fn a_spare_buffer_of_the_same_kind_is_as_a_fresh_one() {
-        let mut spare = PktBuf::from_slice(&counting(200)).unwrap();
+        let mut spare = PktBuf::from_slice(&counting(110)).unwrap();
         spare.pull_front(100);
         *spare.meta_mut() = Meta { stamp: 1, flow_hash: Some(2), segment_size: 3, queue: 4, l3: 5, ..Meta::default() };
         let address = spare.as_ptr().addr();
@@ -686,7 +758,7 @@ mod tests {
 
     #[test]
     fn a_spare_buffer_of_another_kind_is_not_used() {
-        for (spare, wanted) in [(100, 3000), (3000, 100)] {
+        for (spare, wanted) in [(100, 3000), (3000, 100), (100, 1000), (1000, 100)] {
             let spare = PktBuf::alloc_from(None, spare, 0).unwrap();
             let (address, memory) = (spare.as_ptr(), spare.memory());
             let other = PktBuf::alloc_from(Some(spare), wanted, 0).unwrap();
@@ -698,7 +770,7 @@ mod tests {
     fn debug_shows_the_first_bytes() {
         let buf = PktBuf::from_slice(&counting(20)).unwrap();
         let shown = format!("{buf:?}");
-        assert!(shown.starts_with("PktBuf(20 bytes, 128 before, 1900 behind: 00 01"), "{shown}");
+        assert!(shown.starts_with("PktBuf(20 bytes, 128 before, 172 behind: 00 01"), "{shown}");
         assert!(shown.ends_with("0f ..)"), "{shown}");
     }
 }

@@ -20,6 +20,12 @@
 //! holders and cannot be written. A [`ForeignBuf`] is in memory that may change at any time, and copies instead of
 //! lending references.
 //!
+//! **Sizes.** A packet has a block of the smallest of four classes that holds it: 384 bytes for a short segment, 2112 for
+//! a frame, 16 448 and 73 792 for larger ones, header included. So a request of 64 bytes that waits for its
+//! acknowledgement, or to be read, keeps 384 bytes of memory, two to four lines of which are in use (`block.rs`). Where
+//! a device fills buffers before the size is known, a small frame is moved to a smaller block if that is worth it
+//! ([`PktBuf::is_oversized`]); code that collects small packets in one buffer asks for a larger one ([`PktBuf::widened`]).
+//!
 //! **The pool** is a magazine allocator (Bonwick and Adams, "Magazines and Vmem", USENIX 2001): each thread has, for
 //! each size class, two magazines of free blocks, and exchanges full ones for empty ones with a depot under a lock. An
 //! allocation or a release on one thread touches no shared memory; a packet allocated on one thread and released on
@@ -59,14 +65,14 @@ mod region;
 mod shared;
 mod sum;
 
-pub use block::MAX_CAPACITY;
+pub use block::{FRAME_CAPACITY, MAX_CAPACITY};
 pub use buffer::{HEADROOM, PacketPlace, PktBuf};
 pub use chunk::Chunk;
 pub use depot::Caching;
 pub use foreign::ForeignBuf;
 pub use meta::{Checksum, Meta};
 pub use platform_heap::PlatformHeap;
-pub use pool::{balance, footprint, in_use, live, refusals_left, refuse, set_caching, set_limit, trim};
+pub use pool::{balance, footprint, in_use, live, refusals_left, refuse, set_caching, set_limit, substitutes, trim};
 pub use region::{Access, Memory, NotLent, Region, RegionCounts, RegionError, RegionId, RegionLayout, Released, Span};
 pub use shared::SharedBuf;
 pub use sum::{copy_and_sum, copy_twice_and_sum, sum};

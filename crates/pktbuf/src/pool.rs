@@ -6,7 +6,10 @@
 //!
 //! **Limit.** [`set_limit`] bounds the memory of slabs. When an allocation fails against it, the class is *pressed*:
 //! releases flush their thread's cache to the depot and allocations take one block at a time, so that no thread caches
-//! blocks that another needs. Pressure ends when the depot is well filled again or the limit is changed.
+//! blocks that another needs. Pressure ends when the depot is well filled again or the limit is changed. Where there is no
+//! block of the smallest class, the next larger one serves ([`substitutes`] counts it); a small packet finds memory as
+//! long as a frame does. In return the smallest class has only a part of a bounded pool, so that its free blocks do not
+//! take the memory that frames need.
 //!
 //! **Giving memory back.** [`trim`] frees slabs all of whose blocks lie in the depot: no magazine, buffer or thread has
 //! one of them. It frees only blocks that were not needed since the last trim, so that a load that varies within that
@@ -29,7 +32,7 @@ use core::cell::{Cell, UnsafeCell};
 use core::mem::ManuallyDrop;
 use core::ptr;
 use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize};
+use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use sync::{LockKind, Real};
@@ -41,20 +44,36 @@ use crate::region;
 static DEPOTS: LazyLock<Depots<Real>> = LazyLock::new(|| Depots::new(LockKind::SpinPark, Caching::PerThread));
 
 static FOOTPRINT: AtomicUsize = AtomicUsize::new(0);
+/// The part of the footprint that each class has.
+static TAKEN: [AtomicUsize; CLASSES] = [const { AtomicUsize::new(0) }; CLASSES];
 static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
 
-/// Allocations minus releases of one thread at a time; written by that thread only.
+/// Small packets that got the block of a frame; see [`substitutes`].
+static SUBSTITUTES: AtomicU64 = AtomicU64::new(0);
+
+/// Allocations minus releases of one thread at a time, by home; written by that thread only.
 #[repr(align(128))]
 struct LiveCell {
-    net: AtomicI64,
+    net: [AtomicI64; HOMES],
     in_use: AtomicBool,
+}
+
+impl LiveCell {
+    const fn in_use() -> LiveCell {
+        LiveCell { net: [const { AtomicI64::new(0) }; HOMES], in_use: AtomicBool::new(true) }
+    }
+
+    /// Of all homes.
+    fn sum(&self) -> i64 {
+        self.net.iter().map(|net| net.load(Relaxed)).sum()
+    }
 }
 
 /// Cells are created for new threads, reused after threads end, and never freed.
 static LIVE_CELLS: Mutex<Vec<&'static LiveCell>> = Mutex::new(Vec::new());
 
 /// Counts for threads without a cache: code in late thread-local destructors. Shared, hence atomic addition.
-static ORPHANS: LiveCell = LiveCell { net: AtomicI64::new(0), in_use: AtomicBool::new(true) };
+static ORPHANS: LiveCell = LiveCell::in_use();
 
 /// All slabs, by class.
 static SLABS: Mutex<[Vec<BlockSlab>; CLASSES]> = Mutex::new([const { Vec::new() }; CLASSES]);
@@ -72,8 +91,7 @@ fn lease_live_cell() -> &'static LiveCell {
     if let Some(cell) = cells.iter().find(|cell| !cell.in_use.swap(true, Relaxed)) {
         return cell;
     }
-    let cell: &'static LiveCell =
-        Box::leak(Box::new(LiveCell { net: AtomicI64::new(0), in_use: AtomicBool::new(true) }));
+    let cell: &'static LiveCell = Box::leak(Box::new(LiveCell::in_use()));
     cells.push(cell);
     cell
 }
@@ -120,8 +138,9 @@ thread_local! {
 
 impl Cache {
     #[inline]
-    fn count(&self, change: i64) {
-        self.live.net.store(self.live.net.load(Relaxed) + change, Relaxed);
+    fn count(&self, home: Home, change: i64) {
+        let net = &self.live.net[home as usize];
+        net.store(net.load(Relaxed) + change, Relaxed);
     }
 
     /// Whether this allocation must fail for a test.
@@ -187,25 +206,35 @@ impl Drop for CacheKeeper {
 /// Slabs' worth of blocks of each class that [`trim`] leaves.
 const KEPT_SLABS: usize = 2;
 
+/// Adds up to `most` blocks of the class to the bytes in `taken`, such that these do not exceed `bound`. Returns how many.
+fn take_room(taken: &AtomicUsize, bound: usize, class: SizeClass, most: usize) -> usize {
+    let mut count = 0;
+    let more = |bytes: usize| {
+        count = (bound.saturating_sub(bytes) / class.stride()).min(most);
+        (count > 0).then_some(bytes + count * class.stride())
+    };
+    taken.fetch_update(Relaxed, Relaxed, more).map_or(0, |_| count)
+}
+
 /// Adds a slab's worth of blocks to `into`, fewer if the limit leaves less; false if none.
 pub(crate) fn grow(class: SizeClass, into: &mut Magazine) -> bool {
-    let mut count = 0;
-    let reserve = |footprint: usize| {
-        let room = LIMIT.load(Relaxed).saturating_sub(footprint);
-        count = (room / class.stride()).min(class.rounds());
-        (count > 0).then_some(footprint + count * class.stride())
-    };
-    if FOOTPRINT.fetch_update(Relaxed, Relaxed, reserve).is_err() {
-        return false;
-    }
+    let (limit, taken) = (LIMIT.load(Relaxed), &TAKEN[class as usize]);
+    let most = take_room(taken, class.share(limit), class, class.rounds());
+    let count = take_room(&FOOTPRINT, limit, class, most);
+    taken.fetch_sub((most - count) * class.stride(), Relaxed);
     match carve(class, count, |block| into.push(block)) {
         Some(slab) => slabs()[class as usize].push(slab),
         None => {
-            FOOTPRINT.fetch_sub(count * class.stride(), Relaxed);
+            give_room_back(class, count * class.stride());
             return false;
         }
     }
     true
+}
+
+fn give_room_back(class: SizeClass, bytes: usize) {
+    FOOTPRINT.fetch_sub(bytes, Relaxed);
+    TAKEN[class as usize].fetch_sub(bytes, Relaxed);
 }
 
 /// Returns memory of an earlier peak to the system: slabs whose blocks are all free and in no thread's magazines,
@@ -251,13 +280,25 @@ fn trim_class(class: SizeClass) -> usize {
     let left = known[class as usize].len();
     known[class as usize].shrink_to(2 * left);
     drop(known);
-    FOOTPRINT.fetch_sub(freed, Relaxed);
+    give_room_back(class, freed);
     let mut gone = gone.into_iter();
     blocks.retain(|_| !gone.next().unwrap_or(false));
     // Those at low addresses are used first, so that slabs at high ones become free.
     blocks.reverse();
     DEPOTS.open(class).put_back(blocks);
     freed
+}
+
+/// Small blocks that are asked of the processor before their turn. Blocks that a wave of requests has freed are in no near
+/// cache when the next one takes them, and each request waits for a few of their lines.
+const AHEAD: usize = 4;
+
+/// Asks the processor for a small block that is allocated soon.
+#[inline(always)]
+fn ask_ahead(loaded: &Magazine) {
+    if let Some(later) = loaded.len().checked_sub(AHEAD).and_then(|at| loaded.get(at)) {
+        later.prefetch_small();
+    }
 }
 
 /// A block of the class; none if the limit is reached or the system has no memory.
@@ -269,7 +310,10 @@ pub(crate) fn allocate(class: SizeClass) -> Option<Block> {
             let cached = unsafe { &mut *cache.get() };
             match cached.pairs[class as usize].loaded.pop() {
                 Some(block) => {
-                    cached.count(1);
+                    cached.count(class.home(), 1);
+                    if class == SizeClass::Tiny {
+                        ask_ahead(&cached.pairs[class as usize].loaded);
+                    }
                     Some(block)
                 }
                 None => allocate_slowly(cache, class),
@@ -291,7 +335,7 @@ pub(crate) fn release(block: Block) {
         let has_room = pair.loaded.len() < pair.rounds && pair.loaded.len() < pair.loaded.capacity();
         if has_room && !is_pressed(home) {
             pair.loaded.push(block);
-            cached.count(-1);
+            cached.count(home, -1);
         } else {
             release_slowly(cache, home, block);
         }
@@ -314,17 +358,26 @@ fn allocate_slowly(cache: &UnsafeCell<ManuallyDrop<Cache>>, class: SizeClass) ->
             return None;
         }
     }
-    let block = match entered_heap() {
+    let block = or_substitute(class, |class| match entered_heap() {
         Some(heap) => heap.allocate(class),
         None => {
             // SAFETY: as in `allocate`: the depots' locks are the real machine's, so no other thread runs here meanwhile.
             let pair = &mut unsafe { &mut *cache.get() }.pairs[class as usize];
             if pair.rounds == 0 { take_one(class) } else { pair.take(class, &*DEPOTS) }
         }
-    }?;
+    })?;
     // SAFETY: as in `allocate`.
-    unsafe { &*cache.get() }.count(1);
+    unsafe { &*cache.get() }.count(block.header().home, 1);
     Some(block)
+}
+
+/// What `take` has of the class, or of the one that serves in its place.
+fn or_substitute(class: SizeClass, take: impl Fn(SizeClass) -> Option<Block>) -> Option<Block> {
+    take(class).or_else(|| {
+        let block = take(class.substitute()?)?;
+        SUBSTITUTES.fetch_add(1, Relaxed);
+        Some(block)
+    })
 }
 
 #[cold]
@@ -344,14 +397,14 @@ fn release_slowly(cache: &UnsafeCell<ManuallyDrop<Cache>>, home: Home, block: Bl
         }
     }
     // SAFETY: as in `allocate`.
-    unsafe { &*cache.get() }.count(-1);
+    unsafe { &*cache.get() }.count(home, -1);
 }
 
 /// For a thread that has given up its cache.
 #[cold]
 fn allocate_orphan(class: SizeClass) -> Option<Block> {
-    let block = take_one(class)?;
-    ORPHANS.net.fetch_add(1, Relaxed);
+    let block = or_substitute(class, take_one)?;
+    ORPHANS.net[block.header().home as usize].fetch_add(1, Relaxed);
     Some(block)
 }
 
@@ -370,22 +423,22 @@ fn release_orphan(home: Home, block: Block) {
         Some(class) => DEPOTS.open(class).loose.push(block),
         None => region::release(block),
     }
-    ORPHANS.net.fetch_sub(1, Relaxed);
+    ORPHANS.net[home as usize].fetch_sub(1, Relaxed);
 }
 
-/// Counts buffers that are not made by an allocation here, or do not end by a release.
+/// Counts buffers of regions, which are not made by an allocation here, or do not end by a release.
 pub(crate) fn count(change: i64) {
     let counted = CACHE.try_with(|cache| {
         // SAFETY: as in `allocate`.
         let cache = unsafe { &mut *cache.get() };
         let known = cache.register();
         if known {
-            cache.count(change);
+            cache.count(Home::Region, change);
         }
         known
     });
     if counted != Ok(true) {
-        ORPHANS.net.fetch_add(change, Relaxed);
+        ORPHANS.net[Home::Region as usize].fetch_add(change, Relaxed);
     }
 }
 
@@ -425,10 +478,22 @@ pub(crate) fn give_to_process(class: SizeClass, blocks: &mut Magazine) {
 /// How many packet buffers exist, in all threads. Exact when no thread is inside the pool: at rest, after the threads
 /// have been joined, or in a single-threaded test.
 pub fn live() -> usize {
-    let cells = live_cells();
-    let net: i64 = cells.iter().map(|cell| cell.net.load(Relaxed)).sum::<i64>() + ORPHANS.net.load(Relaxed);
+    let net: i64 = live_cells().iter().map(|cell| cell.sum()).sum::<i64>() + ORPHANS.sum();
     // While threads run, a release may be visible before its allocation.
     usize::try_from(net).unwrap_or(0)
+}
+
+/// How many blocks of a class are free, in the depots or with a thread.
+fn unused(class: SizeClass) -> usize {
+    let of_class = |cell: &LiveCell| cell.net[class as usize].load(Relaxed);
+    let net = live_cells().iter().map(|cell| of_class(cell)).sum::<i64>() + of_class(&ORPHANS);
+    (TAKEN[class as usize].load(Relaxed) / class.stride()).saturating_sub(usize::try_from(net).unwrap_or(0))
+}
+
+/// How often a small packet got the block of a frame because there was no small block: the pool is at its limit, or its part
+/// for small blocks is. Of all threads, since the process began.
+pub fn substitutes() -> u64 {
+    SUBSTITUTES.load(Relaxed)
 }
 
 /// Buffers that the calling thread has allocated minus those that it has released, plus a constant of the thread: the
@@ -437,7 +502,7 @@ pub fn balance() -> i64 {
     let read = |cache: &UnsafeCell<ManuallyDrop<Cache>>| {
         // SAFETY: as in `allocate`: the cache belongs to this thread and nothing in `register` can come back here.
         let cache = unsafe { &mut *cache.get() };
-        if cache.register() { cache.live.net.load(Relaxed) } else { 0 }
+        if cache.register() { cache.live.sum() } else { 0 }
     };
     CACHE.try_with(read).unwrap_or_default()
 }
@@ -453,9 +518,14 @@ pub(crate) fn leaves(class: SizeClass, reserve: usize) -> bool {
 #[cold]
 #[inline(never)]
 fn leaves_of(limit: usize, class: SizeClass, reserve: usize) -> bool {
-    let blocks = limit.max(FOOTPRINT.load(Relaxed)) / class.stride();
-    // Blocks of all classes: if several are in use, the answer errs towards false.
-    live() + reserve < blocks
+    let left = |class: SizeClass, room: usize| unused(class) + room / class.stride() > reserve;
+    // What other classes may take counts as taken.
+    let tiny = SizeClass::Tiny.share(limit).saturating_sub(TAKEN[SizeClass::Tiny as usize].load(Relaxed));
+    let room = limit.saturating_sub(FOOTPRINT.load(Relaxed));
+    match class {
+        SizeClass::Tiny if left(class, tiny.min(room)) => true,
+        _ => left(class.substitute().unwrap_or(class), room.saturating_sub(tiny)),
+    }
 }
 
 /// Bounds the memory of the pool to `bytes` from now on; `usize::MAX`, the default, means no bound. Memory already

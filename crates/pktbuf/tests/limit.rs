@@ -6,13 +6,16 @@ use std::thread;
 
 use pktbuf::{PktBuf, footprint, live, set_limit};
 
-/// Bytes that one small block takes: 2 KiB and a header of one cache line.
+/// Bytes that the block of a frame takes: 2 KiB and a header of one cache line.
 const SMALL: usize = 2048 + 64;
+/// Bytes that the smallest block takes.
+const TINY: usize = 320 + 64;
 const BLOCKS: usize = 100;
 
 #[test]
 fn the_limit_holds_and_lets_go() {
-    set_limit(BLOCKS * SMALL + SMALL / 2);
+    // The rest is too small for a block of any size.
+    set_limit(BLOCKS * SMALL + TINY - 1);
     exhaustion_is_an_answer_not_an_accident();
     blocks_released_elsewhere_can_be_had();
     other_classes_are_refused_too();

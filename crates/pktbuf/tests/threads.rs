@@ -10,12 +10,13 @@ use pktbuf::{PktBuf, footprint, live};
 
 const ROUNDS: usize = if cfg!(miri) { 3 } else { 300 };
 const BATCH: usize = if cfg!(miri) { 70 } else { 200 };
-const CAPACITIES: [usize; 3] = [1514, 9000, 65_536];
+const CAPACITIES: [usize; 4] = [100, 1514, 9000, 65_536];
 
 #[test]
 fn blocks_travel_and_the_books_balance() {
     distinct_blocks_on_one_thread();
     one_way_traffic_is_bounded();
+    each_size_returns_to_its_own_kind();
     ended_threads_leave_nothing_behind();
     late_destructors_may_release();
 }
@@ -51,7 +52,7 @@ fn one_way_traffic_is_bounded() {
         }
     });
     // Both threads may fill both their magazines: the phase of a batch in a magazine drifts.
-    const CACHES: usize = 2 * 2 * 64 * (2048 + 64);
+    const CACHES: usize = 2 * 2 * 64 * (320 + 64);
     let mut settled = 0;
     for round in 0..ROUNDS {
         let batch = (0..BATCH).map(|i| PktBuf::from_slice(&[i as u8; 100]).unwrap()).collect();
@@ -65,6 +66,24 @@ fn one_way_traffic_is_bounded() {
     sink.join().unwrap();
     assert_eq!(live(), 0);
     assert!(footprint() <= settled + CACHES, "{} bytes after {ROUNDS} rounds, {settled} after the first", footprint());
+}
+
+/// A block that another thread releases serves packets of its size there, and no others.
+fn each_size_returns_to_its_own_kind() {
+    for capacity in CAPACITIES {
+        let sent = PktBuf::alloc(capacity).unwrap();
+        let (address, memory) = (sent.as_ptr().addr(), sent.memory());
+        let other = thread::spawn(move || {
+            drop(sent);
+            let held: Vec<PktBuf> = CAPACITIES.iter().map(|&size| PktBuf::alloc(size).unwrap()).collect();
+            for (packet, size) in held.iter().zip(CAPACITIES) {
+                assert_eq!(packet.as_ptr().addr() == address, size == capacity, "{capacity} served for {size}");
+                assert_eq!(packet.memory() == memory, size == capacity);
+            }
+        });
+        other.join().unwrap();
+        assert_eq!(live(), 0);
+    }
 }
 
 fn ended_threads_leave_nothing_behind() {

@@ -202,7 +202,7 @@ fn the_queue_is_bounded_by_the_memory_it_pins() {
         }
         assert!(pcb.held() <= 64 << 10);
     };
-    assert_eq!((reason, taken), (DropReason::SocketQueueFull, 32));
+    assert_eq!((reason, taken), (DropReason::SocketQueueFull, 204));
     ReceiveFrom.run(&mut pcb, &mut out).unwrap();
     assert_eq!(arriving(b"x", A4, B4).run(&mut pcb, &mut out), Ok(()));
 }

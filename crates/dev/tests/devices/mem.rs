@@ -316,6 +316,18 @@ fn consecutive_segments_of_a_batch_are_coalesced() {
     }
 }
 
+/// The buffer of what is coalesced has about its size: that of a frame is enough for a few short segments.
+#[test]
+fn short_segments_are_coalesced_in_a_buffer_of_a_frame() {
+    for (parts, most) in [(1, 384), (2, 2112), (25, 2112), (40, 73_792)] {
+        let mut batch: Vec<PktBuf> =
+            (0..parts).map(|index| build::data(Flow::v4(100), 1 + index * 64, &[index as u8; 64])).collect();
+        coalesce(&mut batch, 0);
+        let [frame] = &batch[..] else { panic!("{} frames", batch.len()) };
+        assert_eq!((build::parts(frame).2.len(), frame.memory()), (64 * parts as usize, most));
+    }
+}
+
 /// Offset of the low byte of the source port.
 fn frame_port(frame: &PktBuf) -> usize {
     dev::layout::Layout::of(frame).expect("TCP").l4 + 1

@@ -559,4 +559,26 @@ mod tests {
         assert!(!take_piece(&mut rw, 4000, &mut Received::default()));
         assert_eq!(rw.queued, 4000);
     }
+
+    /// The buffer after a small one that is full has room for those that follow, so a peer that sends little at a time does not keep a block
+    /// for each segment.
+    #[test]
+    fn many_short_pieces_share_blocks() {
+        for len in [1, 64, 150] {
+            let mut rw = holding(&vec![0; len]);
+            for n in 1..300 {
+                rw.append(PktBuf::from_slice(&vec![n as u8; len]).expect("the pool is not bounded"), false);
+            }
+            let (all, blocks) = (300 * len, rw.queue.len());
+            let most = (all / (2048 - len) + 1) * (384 + 2112);
+            assert!(rw.memory() as usize <= most, "{} for {all}", rw.memory());
+            assert_eq!((rw.queued as usize, rw.queue.get(blocks)), (all, None));
+            let mut read = Vec::new();
+            rw.queue.take_while(|data| {
+                read.extend_from_slice(&data);
+                true
+            });
+            assert_eq!(read, (0..300).flat_map(|n| vec![n as u8; len]).collect::<Vec<_>>());
+        }
+    }
 }

@@ -5,6 +5,8 @@
 
 use std::collections::VecDeque;
 
+use pktbuf::PktBuf;
+
 /// The cost of appending to a queue of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Appended {
@@ -17,6 +19,16 @@ pub(crate) struct Appended {
 impl Appended {
     /// The item fitted into memory that the queue already held.
     pub(crate) const NOTHING: Appended = Appended { memory: 0, spilled: false };
+}
+
+/// Buffers that a queue leaves in a bounded pool when it asks for a larger one.
+const SPARE: usize = 24;
+
+/// `data` as it goes behind `tail`, which has no room for it: where that is a small block that has filled, more of the kind
+/// follow, and have a place behind this one.
+#[inline]
+pub(crate) fn behind(tail: &PktBuf, data: PktBuf) -> PktBuf {
+    if tail.is_narrow() { data.widened(SPARE) } else { data }
 }
 
 /// First-in first-out queue for buffers.
@@ -142,7 +154,31 @@ impl<T> Fifo<T> {
 
 #[cfg(test)]
 mod tests {
+    use pktbuf::{Chunk, PktBuf};
+
     use super::Fifo;
+    use crate::pcb::RetransmitQueue;
+
+    /// As many short writes are few blocks, whatever is before them.
+    #[test]
+    fn short_writes_share_blocks() {
+        let write = |len: usize| {
+            let mut buffer = PktBuf::alloc_leaving(len, 0).expect("the pool is not bounded");
+            buffer.append(len).fill(7);
+            Chunk::Pooled(buffer)
+        };
+        let mut queue = RetransmitQueue::new(1460);
+        let mut memory: usize = (0..300).map(|_| queue.push(write(64)).memory as usize).sum();
+        assert!(memory <= (300 * 64 / 2048 + 1) * (384 + 2112), "{memory}");
+        assert_eq!((queue.len, queue.memory()), (300 * 64, memory as i64));
+        // A short end behind a large block has one of its own.
+        for len in [2048, 64] {
+            memory += queue.push(write(len)).memory as usize;
+        }
+        assert_eq!(memory as i64, queue.memory());
+        let mut queue = RetransmitQueue::new(1460);
+        assert_eq!([1900, 64].map(|len| queue.push(write(len)).memory), [2112, 384]);
+    }
 
     #[test]
     fn keeps_order_and_gives_memory_back() {

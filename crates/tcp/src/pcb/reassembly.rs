@@ -299,7 +299,7 @@ mod tests {
         assert!(size_of::<Reassembly>() <= 32, "{} bytes", size_of::<Reassembly>());
         let mut r = Reassembly::new();
         assert_eq!(put(&mut r, 100, 200), Inserted::Stored);
-        assert!(!r.is_empty() && r.bytes() == 100 && r.memory() > 2048);
+        assert!(!r.is_empty() && r.bytes() == 100 && (384..1024).contains(&r.memory()));
         assert_eq!(r.pop_ready(at(99)).map(|_| ()), None);
         assert_eq!(drain(&mut r, 100), (200, false));
         assert!(r.queue().is_none() && r.bytes() == 0 && r.memory() == 0);
@@ -506,7 +506,7 @@ mod tests {
         let outcomes: Vec<Inserted> =
             (0..1000).map(|n| r.insert(at(2 * n + 1), data(0, 1), false, NXT, at(WINDOW), limit)).collect();
         let stored = outcomes.iter().filter(|&&o| o == Inserted::Stored).count();
-        assert!((20..32).contains(&stored), "{stored} one-byte segments in 64 KiB");
+        assert!((120..136).contains(&stored), "{stored} one-byte segments in 64 KiB");
         assert_eq!(outcomes[999], Inserted::Dropped(DropReason::TcpReassemblyFull));
         assert!(r.memory() <= limit && r.bytes() == stored as u32);
     }

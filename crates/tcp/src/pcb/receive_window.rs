@@ -12,7 +12,7 @@ use wire::SeqNumber;
 use wire::tcp::SackBlocks;
 
 use super::ack_delay::{AckDelay, Gap};
-use super::fifo::{Appended, Fifo};
+use super::fifo::{Appended, Fifo, behind};
 use super::sizing::opening;
 use super::{Rare, Reassembly, Sizing};
 use crate::config::{Config, ConnectionOptions};
@@ -408,7 +408,7 @@ impl ReceiveWindow {
 
     /// Append in-order data. `usual`: nothing is rare about this side.
     #[inline(always)]
-    pub(crate) fn append(&mut self, data: PktBuf, usual: bool) -> Appended {
+    pub(crate) fn append(&mut self, mut data: PktBuf, usual: bool) -> Appended {
         let len = data.len();
         self.nxt += len as u32;
         if !usual && self.discards() {
@@ -420,11 +420,12 @@ impl ReceiveWindow {
         if !alone
             && len <= COALESCE
             && let Some(tail) = self.queue.back_mut()
-            && !matches!(tail.meta().checksum, Checksum::Later { .. })
-            && tail.tailroom() >= len
-            && tail.extend_from_slice(&data)
         {
-            return Appended::NOTHING;
+            let checked = !matches!(tail.meta().checksum, Checksum::Later { .. });
+            if checked && tail.tailroom() >= len && tail.extend_from_slice(&data) {
+                return Appended::NOTHING;
+            }
+            data = behind(tail, data);
         }
         let memory = of_buffer(&data);
         Appended { memory, spilled: self.queue.push(data) }

@@ -7,7 +7,7 @@
 use pktbuf::{Chunk, PktBuf, copy_and_sum};
 use wire::checksum::Sum;
 
-use super::fifo::{Appended, Fifo};
+use super::fifo::{Appended, Fifo, behind};
 use super::send_log::SendLog;
 use crate::isn::ChildIdentity;
 use crate::outbox::LocalEffects;
@@ -54,7 +54,7 @@ impl RetransmitQueue {
 
     /// Append `chunk`; small ones are copied behind the last one.
     #[inline(always)]
-    pub(crate) fn push(&mut self, chunk: Chunk) -> Appended {
+    pub(crate) fn push(&mut self, mut chunk: Chunk) -> Appended {
         let len = chunk.len();
         if len == 0 {
             return Appended::NOTHING;
@@ -64,10 +64,13 @@ impl RetransmitQueue {
         if len <= COALESCE
             && before > 0
             && let Some(Chunk::Pooled(tail)) = self.chunks.back_mut()
-            && tail.tailroom() >= len
-            && tail.extend_from_slice(chunk.as_slice())
         {
-            return Appended::NOTHING;
+            if tail.tailroom() >= len && tail.extend_from_slice(chunk.as_slice()) {
+                return Appended::NOTHING;
+            }
+            if let Chunk::Pooled(buffer) = chunk {
+                chunk = Chunk::Pooled(behind(tail, buffer));
+            }
         }
         let memory = of_chunk(&chunk);
         // By kind: each has fields of its own that are moved, where a chunk as a whole would be stored in pieces and loaded at once.
