@@ -95,8 +95,8 @@ impl SizeClass {
     }
 
     /// Distance between blocks of a slab. Mostly an odd number of cache lines: with a power of two all headers would map to
-    /// the same two sets of a first-level cache and evict each other. Of the smallest, whose headers use half of the sets,
-    /// whole pairs of lines.
+    /// the same two sets of a first-level cache and evict each other. That of the smallest is whole pairs of lines;
+    /// their headers use half of the sets.
     pub(crate) const fn stride(self) -> usize {
         size_of::<BlockHeader>() + self.data_len()
     }
@@ -126,9 +126,7 @@ impl SizeClass {
             None
         }
     }
-}
 
-impl SizeClass {
     /// The class that serves where this one has no block: that of a frame for what is smaller than one. None for the
     /// others, because a block of the next class is many times as large.
     pub(crate) const fn substitute(self) -> Option<SizeClass> {

@@ -25,8 +25,8 @@ use crate::upcalls::{self, Risen, Upcalls};
 pub struct DeferredEffects<P: Platform> {
     /// Members of `set` with a readiness edge: nearly all wake-ups. Their bits are set already.
     members: SmallVec<[MemberEdge; 4]>,
-    /// The poll set of the first edge: one reference for a batch of them. A receive thread keeps it for the next batch,
-    /// whose edges mostly belong to the same set ([`DeferredEffects::release_set`]).
+    /// The poll set of the first edge: one reference for a batch of them. A receive thread keeps it for the next batch;
+    /// its edges mostly belong to the same set ([`DeferredEffects::release_set`]).
     set: Option<Arc<PollSet<P>>>,
     /// Other sockets with a readiness edge. Their bits are set as well.
     others: SmallVec<[(Risen<P>, Readiness); 1]>,

@@ -4,8 +4,8 @@
 //! connection therefore costs little beyond its PCB. An attacker that does not know the key cannot aim at one bucket.
 //!
 //! In front of the index is a small cache, indexed by the flow hash that the device has already computed and by the ports
-//! ([`FlowMark`]): the keyed hash costs more than the rest of a look-up. The ports tell flows apart that share a hash, as many do
-//! whose clients are few under a symmetric key. An attacker that knows the device's hash can make flows that
+//! ([`FlowMark`]): the keyed hash costs more than the rest of a look-up. The ports tell flows apart that share a hash, as the flows
+//! of a few clients do under a symmetric key. An attacker that knows the device's hash can make flows that
 //! evict each other from that cache; the index then finds them, as it would without the cache.
 
 use hashbrown::HashTable;
@@ -255,7 +255,7 @@ mod tests {
         entries: Vec<Option<(FourTuple, VacantEntry)>>,
     }
 
-    /// Of another hash than the device's, whose ports change nothing: many flows share one.
+    /// Of another hash than the device's, and without ports: many flows share one.
     fn mark(tuple: &FourTuple) -> FlowMark {
         raw(u32::from(tuple.remote_port % 1000))
     }

@@ -49,8 +49,8 @@ pub trait Exclusion<P: Platform>: Send + Sync + 'static {
     /// See [`RunningArchitecture::takes_runs`](crate::arch::RunningArchitecture::takes_runs).
     const RUNS: bool = false;
 
-    /// See [`RunningArchitecture::expect`](crate::arch::RunningArchitecture::expect): the most cells that a thread owns which posts, and which it uses without a lock; 0 if it
-    /// does not.
+    /// See [`RunningArchitecture::expect`](crate::arch::RunningArchitecture::expect): how many cells a thread that posts may own, and use without a lock: 0 if it
+    /// uses none so, 1, or more; only which of the three matters here.
     const EXPECTS: u32 = 0;
 
     /// Its threads serve channels ([`crate::socket::channel`]).
