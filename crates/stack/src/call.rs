@@ -309,6 +309,16 @@ impl Ingress {
         }
     }
 
+    /// The first of the segments in it.
+    #[inline]
+    pub(crate) fn first_segment(&self) -> Option<&tcp::Segment> {
+        match self {
+            Ingress::Segment(arriving) => arriving.segment.as_ref(),
+            Ingress::Run(run) => run.segments.first()?.as_ref(),
+            _ => None,
+        }
+    }
+
     /// The number of packets in it.
     #[inline]
     pub fn packets(&self) -> usize {

@@ -16,13 +16,15 @@ use sync::profile::{ProfileTable, ThreadCounters};
 use sync::walk::{WalkStep, record};
 use sync::{LockKind, Platform, Real, Step, ThreadClass};
 use tcp::{Chunks, Received};
-use testbed::frames::{Ends, ISS, Segment, neighbour_solicitation, tcp_of};
+use testbed::frames::{Ends, ISS, Segment, TcpOptions, neighbour_solicitation, tcp_of};
 use testbed::node::{Node, NodeConfig};
 use wire::tcp::TcpFlags;
 
 const PORT: u16 = 80;
 const PEER_PORT: u16 = 2000;
 const BUFFER: u32 = 16 << 10;
+/// The timestamps option of the peer's segments, whose clock stands still.
+const TIMESTAMPS: [u8; 12] = [1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0];
 
 static PROFILE: ProfileTable<Awake> = ProfileTable::new();
 static FUTEX_CALLS: AtomicU64 = AtomicU64::new(0);
@@ -84,21 +86,28 @@ impl<P: Platform> User<P> {
         let mut node = Node::<P>::with_known_peer(config);
         node.exchange(&neighbour_solicitation());
         let listener = node.listen(PORT, 4);
-        let answers = node.exchange(&Segment::syn(PEER_PORT, PORT).frame_over(ends));
+        let answers = node.exchange(&Segment::syn(PEER_PORT, PORT).options(TcpOptions::new(&TIMESTAMPS)).frame_over(ends));
         let ack = tcp_of(&answers[0]).expect("a SYN-ACK").0.seq.0.wrapping_add(1);
         let seq = ISS.wrapping_add(1);
-        node.exchange(&Segment { window: 60_000, ..Segment::ack((PEER_PORT, PORT), seq, ack) }.frame_over(ends));
+        let established = Segment { window: 60_000, ..Segment::ack((PEER_PORT, PORT), seq, ack) };
+        node.exchange(&established.options(TcpOptions::new(&TIMESTAMPS)).frame_over(ends));
         let socket = listener.accept().expect("a child waits");
         let channel = node.stack.open_channel(&socket).expect("another thread owns the connection");
         node.settle();
         User { node, ends, socket, channel, seq, ack }
     }
 
-    /// The peer's next segment; returns the stack's.
-    fn peer(&mut self, flags: TcpFlags, data: &[u8]) -> Vec<Vec<u8>> {
+    /// The peer's next segment.
+    fn frame(&mut self, flags: TcpFlags, data: &[u8]) -> Vec<u8> {
         let segment = Segment { data, window: 60_000, ..Segment::ack((PEER_PORT, PORT), self.seq, self.ack) };
         self.seq = self.seq.wrapping_add(data.len() as u32);
-        let sent = self.node.exchange(&segment.and(flags).frame_over(self.ends));
+        segment.and(flags).options(TcpOptions::new(&TIMESTAMPS)).frame_over(self.ends)
+    }
+
+    /// The peer sends its next segment; returns the stack's.
+    fn peer(&mut self, flags: TcpFlags, data: &[u8]) -> Vec<Vec<u8>> {
+        let frame = self.frame(flags, data);
+        let sent = self.node.exchange(&frame);
         self.heard(&sent);
         sent
     }
@@ -411,6 +420,25 @@ fn each_segment_is_delivered_with_its_batch(arch: Architecture) {
             assert_eq!(user.receive(100), Ok((piece.to_vec(), false)));
             assert_eq!(user.receive(100), Err(tcp::Error::WouldBlock));
         }
+    }
+}
+
+/// Segments of a connection that wait in the device together are one message, and all their data is in the ring at the end of the batch.
+#[every_arch(only(connp_t, connp_t_spsc))]
+fn segments_that_arrive_together_are_one_message(arch: Architecture) {
+    for ends in Ends::BOTH_FAMILIES {
+        let (messages, data) = Awake::spawn_and_count(move || {
+            let mut user = User::<Awake>::new(arch, ends);
+            let before = PROFILE.handoffs().handoffs;
+            for piece in [b"one ", b"two ", b"last"] {
+                let frame = user.frame(TcpFlags::PSH, piece);
+                user.node.put(&frame);
+            }
+            user.node.settle();
+            assert!(user.is(Readiness::READABLE));
+            (PROFILE.handoffs().handoffs - before, user.receive(100))
+        });
+        assert_eq!((messages, data), (1, Ok((b"one two last".to_vec(), false))), "{ends:?}");
     }
 }
 

@@ -14,7 +14,7 @@ use observe::Time;
 use sync::ring::Mpsc;
 use sync::{Atomic, Condvar, Lock, LockClass, LockKind, Ordering, Parker, Platform, model_is_over, yield_until};
 
-use crate::call::{ArrivingSegment, Ingress, Reply};
+use crate::call::Reply;
 use crate::charge;
 use crate::connections::{Datagrams, Upkeep};
 use crate::deferred::DeferredEffects;
@@ -26,8 +26,8 @@ impl<P: Platform> CellMessage<P> {
     pub fn run(self, cell: &mut Cell<P>, now: Time, deferred: &mut DeferredEffects<P>) -> Option<PendingReply<P>> {
         let (reply, asker) = match self {
             CellMessage::Ingress(mut ingress) => {
-                if let Ingress::Segment(ArrivingSegment { hash, segment: Some(segment) }) = &ingress {
-                    cell.touch_flow(&segment.tuple, *hash);
+                if let Some(segment) = ingress.first_segment() {
+                    cell.touch_flow(&segment.tuple, ingress.hash());
                 }
                 cell.arrival(&mut ingress, now, deferred);
                 return None;

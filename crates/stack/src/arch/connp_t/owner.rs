@@ -34,6 +34,7 @@ pub(super) struct OwnerThread<P: Platform> {
 impl<P: Platform> Exclusion<P> for OwnerThread<P> {
     const THREAD: &'static str = "heddle-pt";
     const RUNS_TIMERS: bool = true;
+    const RUNS: bool = true;
     const CHANNELS: bool = true;
     const READS_MAIL: bool = true;
 
