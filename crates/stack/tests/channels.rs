@@ -238,6 +238,7 @@ fn a_sender_without_credit_becomes_writable_when_data_is_acknowledged(arch: Arch
             if taken < stream.len() {
                 stalls += 1;
             }
+            assert!(stalls < 1000, "a writable socket takes no data");
             let sent = user.peer(TcpFlags::ACK, b"");
             arrived.extend(sent.iter().filter_map(|frame| tcp_of(frame)).flat_map(|(_, data)| data.to_vec()));
             while taken < stream.len() && !user.is(Readiness::WRITABLE) {
@@ -249,6 +250,36 @@ fn a_sender_without_credit_becomes_writable_when_data_is_acknowledged(arch: Arch
         }
         assert!(stalls > 1, "the buffer was full {stalls} times");
         assert_eq!(arrived, stream);
+    }
+}
+
+/// DragonFly's sends are asynchronous: a user without credit is refused at once. It asks for room by one message, however often
+/// it tries, and becomes writable when there is some.
+#[every_arch(only(connp_t, connp_t_spsc))]
+fn a_sender_without_credit_does_not_wait_for_the_owner(arch: Architecture) {
+    for ends in Ends::BOTH_FAMILIES {
+        let (messages, accepted) = Awake::spawn_and_count(move || {
+            let mut user = User::<Awake>::new(arch, ends);
+            let (mut messages, mut accepted) = (Vec::new(), usize::MAX);
+            while accepted > 0 || messages.len() < 5 {
+                let before = PROFILE.handoffs().handoffs;
+                let (sent, walk) = record(|| user.send(&[1; 3000]));
+                accepted = sent.expect("there").expect("no failure");
+                assert!(!waits(&walk), "{accepted} bytes accepted");
+                if accepted == 0 {
+                    messages.push(PROFILE.handoffs().handoffs - before);
+                    assert!(!user.is(Readiness::WRITABLE));
+                }
+                let sent = user.node.settle();
+                user.heard(&sent);
+            }
+            while !user.is(Readiness::WRITABLE) {
+                let sent = user.peer(TcpFlags::ACK, b"");
+                assert!(!sent.is_empty() || user.is(Readiness::WRITABLE), "all is acknowledged, and it is not writable");
+            }
+            (messages, user.send(&[2; 3000]))
+        });
+        assert_eq!((&messages[..], accepted), (&[1, 0, 0, 0, 0][..], Some(Ok(3000))), "{ends:?}");
     }
 }
 

@@ -28,7 +28,7 @@ mod work_stream;
 use accept_queue::queued_while_falling_asleep;
 use alarms::{Calls, due_while_falling_asleep};
 use backlog::{two_wait, work_left_for_the_owner};
-use channel::{item_while_falling_asleep, room_while_looking};
+use channel::{asked_while_room_comes, item_while_falling_asleep, room_while_looking};
 use due_cells::{deadline_while_looking, message_while_taking};
 use frame_input::interrupts_while_falling_asleep;
 use gate::{Passes, passes_while_it_closes};
@@ -103,6 +103,11 @@ fn a_connection_that_is_queued_wakes_a_thread_that_accepts() {
 fn an_item_reaches_a_user_that_sleeps_and_room_is_seen_or_reported() {
     explore_all(item_while_falling_asleep::<Loom>).expect("the model holds");
     explore_all(room_while_looking::<Loom>).expect("the model holds");
+}
+
+#[test]
+fn a_user_that_has_asked_for_room_is_woken() {
+    explore_all(asked_while_room_comes::<Loom>).expect("the model holds");
 }
 
 /// Owner and user each write and then look; without the fences between, both may see the old value.

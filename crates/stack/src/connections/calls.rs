@@ -39,6 +39,7 @@ pub trait Calls: Place {
                 taken.map_or(Reply::Gone, |taken| Reply::Received(taken.map(|()| received)))
             }
             Call::Close(event) => self.close(target.key, *event, now, deferred),
+            Call::SendPromised(event) => self.send_promised(target.key, event, now, deferred),
             _ => self.other_call(target, call.take(), now, deferred),
         };
         // Nearly always there was none, and dropping that would be a call that does nothing.
@@ -65,6 +66,24 @@ pub trait Calls: Place {
             Some(()) => Reply::Done,
             None => Reply::Gone,
         }
+    }
+
+    /// SEND of data for which room was granted: without moving the call.
+    #[inline(never)]
+    fn send_promised(
+        &mut self,
+        key: Key,
+        event: &mut tcp::SendPromised,
+        now: Time,
+        deferred: &mut DeferredEffects<Self::Platform>,
+    ) -> Reply {
+        let Some((id, held)) = self.find_key(key) else { return Reply::Gone };
+        let event = tcp::SendPromised(std::mem::take(&mut event.0));
+        self.before_call(&id, Readiness::NONE);
+        let sent = self.run_contained(&id, held, event, now, deferred);
+        self.after_call(&id, Readiness::NONE, false);
+        // A failure comes with the next call.
+        sent.map_or(Reply::Gone, |_| Reply::Done)
     }
 
     /// SEND: one of the two most frequent calls. Data that was not taken stays in `event`. `None`: the connection is

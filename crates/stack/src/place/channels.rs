@@ -193,7 +193,9 @@ impl<P: Platform> Cell<P> {
             self.run_contained(&slot, (), tcp::ReportUnread { bytes }, now, deferred);
             end.clamped = bytes > 0;
         }
-        if let Some(room) = self.run_contained(&slot, (), tcp::SendRoom, now, deferred) {
+        if end.needs_grant()
+            && let Some(room) = self.run_contained(&slot, (), tcp::SendRoom, now, deferred)
+        {
             end.grant(room);
             end.attach();
         }

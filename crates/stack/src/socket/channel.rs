@@ -4,9 +4,9 @@
 //! back. With a channel data needs neither:
 //!
 //! * *Sending*. The owner grants room in the send buffer in advance: a count of bytes that only grows. A user posts data
-//!   up to the grant and does not wait. The data is appended completely ([`tcp::SendPromised`]). Data that exceeds the
-//!   grant is sent by a call, so that a user is refused, and later notified of room, exactly when the connection has
-//!   none.
+//!   up to the grant and does not wait. The data is appended completely ([`tcp::SendPromised`]). A user without a grant
+//!   is refused at once, and asks the owner, by a message without an answer, to make the socket writable when a call
+//!   that was refused would do so.
 //! * *Receiving*. After each batch the owner puts the received data into a ring of one producer and one consumer, with
 //!   the end of the stream and the urgent mark in their places. The user takes it from there. The ring is short. Data
 //!   in it counts as not read, and data that finds no room in it stays in the connection: if that leaves the peer a
@@ -16,8 +16,8 @@
 //! after the data posted before it. A channel whose owner's end is gone (the connection has ended, or the stack has
 //! changed its architecture) delivers the data in its ring; after that the user makes calls.
 //!
-//! What may never happen: data that overtakes data of the ring; the user asleep with an item in the ring; the owner not
-//! notified of an emptied ring while the connection has more. Both sides therefore write, fence and read: the owner
+//! What may never happen: data that overtakes data of the ring; the user asleep with an item in the ring, or for room that the
+//! connection has; the owner not notified of an emptied ring while the connection has more. Both sides therefore write, fence and read: the owner
 //! puts an item in and then raises readiness, the user clears readiness and then checks the ring; the owner announces
 //! more data and then checks for room, the user makes room and then checks the announcement.
 
@@ -108,6 +108,8 @@ pub struct OwnerEnd<P: Platform> {
     /// Bytes of posted data that were appended.
     appended: u64,
     granted: u64,
+    /// The largest room that was granted at once.
+    most: u64,
     /// The end of the stream has been put into the ring.
     ended: bool,
     /// The user may use it.
@@ -141,6 +143,7 @@ pub fn channel<P: Platform>(socket: &Arc<TcpSocket<P>>) -> (Channel<P>, OwnerEnd
         clamped: false,
         appended: 0,
         granted: 0,
+        most: 0,
         ended: false,
         attached: false,
         listed: false,
@@ -177,7 +180,7 @@ impl<P: Platform> Channel<P> {
 
     /// Reserves room for at most `wanted` bytes, 1 or more; returns for how many.
     #[inline]
-    pub(crate) fn reserve(&self, wanted: usize) -> usize {
+    pub fn reserve(&self, wanted: usize) -> usize {
         self.take_room(wanted).unwrap_or(0)
     }
 
@@ -200,6 +203,22 @@ impl<P: Platform> Channel<P> {
     #[cold]
     pub(crate) fn release(&self, bytes: usize) {
         self.posted.fetch_sub(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// No room was granted: the socket is not writable from now on, and `ask` asks the owner to make it writable again once the
+    /// connection has room. If it is not writable already, the owner has been asked, or a call was refused for lack of room. False:
+    /// `ask` could not ask.
+    pub fn await_room(&self, socket: &TcpSocket<P>, ask: impl FnOnce() -> bool) -> bool {
+        if !socket.ready.get().contains(Readiness::WRITABLE) {
+            return true;
+        }
+        // Before the owner is asked, which may set the bit at once.
+        socket.ready.clear(Readiness::WRITABLE);
+        let asked = ask();
+        if !asked {
+            socket.ready.restore(Readiness::WRITABLE);
+        }
+        asked
     }
 
     /// Moves about `max` bytes of data from the ring to `received`, which is empty. An urgent mark, or the end of the
@@ -272,8 +291,14 @@ impl<P: Platform> OwnerEnd<P> {
         self.appended += bytes as u64;
     }
 
+    /// Whether more room is granted now: half of a full grant is left to post at most.
+    pub(crate) fn needs_grant(&self) -> bool {
+        2 * self.granted.saturating_sub(self.appended) <= self.most
+    }
+
     /// The connection has room for `room` bytes.
-    pub(crate) fn grant(&mut self, room: usize) {
+    pub fn grant(&mut self, room: usize) {
+        self.most = self.most.max(room as u64);
         let granted = self.appended + room as u64;
         if granted > self.granted {
             self.granted = granted;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pktbuf::Chunk;
 use sync::Platform;
-use tcp::{Chunks, SendPromised};
+use tcp::{Chunks, SendPromised, SetOption, SocketOption};
 
 use super::Stack;
 use crate::call::Call;
@@ -61,14 +61,16 @@ impl<P: Platform> Stack<P> {
         if rest.is_empty() {
             return Some(Ok(posted));
         }
-        // Only the owner knows whether there is room by now, and only it can report when there is some again.
         send.chunks = rest;
-        match self.send(&target, send) {
-            Some(Ok(accepted)) => Some(Ok(posted + accepted)),
-            // A failure comes with the next call.
-            _ if posted > 0 => Some(Ok(posted)),
-            failed => failed,
+        // What was not posted is refused by the next send.
+        if posted > 0 {
+            return Some(Ok(posted));
         }
+        let ask = || {
+            let ask = Call::SetOption(SetOption(SocketOption::NotifyWritable));
+            active.tell(&target, CellMessage::Call(target, ask, ReplySender::nobody())).is_ok()
+        };
+        if channel.await_room(socket, ask) { Some(Ok(0)) } else { self.send(&target, send) }
     }
 
     /// As [`Stack::receive`], over the connection's channel: without a message where there is data.

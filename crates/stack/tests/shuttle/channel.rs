@@ -8,7 +8,7 @@ use std::sync::Arc;
 use stack::flow::Flow;
 use stack::socket::channel::{Channel, OwnerEnd, channel};
 use stack::socket::{Readiness, TcpSocket};
-use sync::{Atomic, Ordering, Platform, ThreadClass};
+use sync::{Atomic, Condvar, Lock, LockClass, LockKind, Ordering, Platform, ThreadClass};
 use tcp::Received;
 
 fn ends<P: Platform>() -> (Arc<TcpSocket<P>>, Channel<P>, OwnerEnd<P>) {
@@ -56,4 +56,51 @@ pub fn room_while_looking<P: Platform>() {
     let seen = owner.has_room();
     P::join(caller).expect("the caller ends well");
     assert!(seen || told.load(Ordering::Relaxed), "nobody was told");
+}
+
+/// The user's message to the owner of [`asked_while_room_comes`].
+#[derive(PartialEq)]
+enum Mail {
+    None,
+    Asks,
+    Ends,
+}
+
+/// A user without a grant asks for room and sleeps, while an acknowledgement makes room. The socket is writable from before.
+pub fn asked_while_room_comes<P: Platform>() {
+    let (socket, user, mut owner) = ends::<P>();
+    socket.ready.raise(Readiness::WRITABLE);
+    let queue = Lock::<Mail, P>::new(LockKind::Blocking, LockClass::Handoff, Mail::None);
+    let mailbox = Arc::new((queue, Condvar::<P>::new()));
+    let (waits, sends) = (socket.clone(), mailbox.clone());
+    let caller = P::spawn("caller", None, ThreadClass::Application, move || {
+        let send = |mail| {
+            *sends.0.lock() = mail;
+            sends.1.notify_one();
+        };
+        let ask = || {
+            send(Mail::Asks);
+            true
+        };
+        while user.reserve(1) == 0 {
+            assert!(user.await_room(&waits, ask), "the message is sent");
+            waits.ready.wait(Readiness::WRITABLE, None);
+        }
+        send(Mail::Ends);
+    });
+    // Nobody has asked yet, so the acknowledgement makes nothing writable.
+    owner.grant(1);
+    loop {
+        let mut mail = mailbox.0.lock();
+        while *mail == Mail::None {
+            mail = mailbox.1.wait(mail);
+        }
+        let ends = std::mem::replace(&mut *mail, Mail::None) == Mail::Ends;
+        drop(mail);
+        if ends {
+            break;
+        }
+        socket.ready.raise(Readiness::WRITABLE);
+    }
+    P::join(caller).expect("the caller ends well");
 }
