@@ -31,7 +31,7 @@ pub struct Args {
 ///
 /// `adaptive` counts the uses of its groups of flows, and changes their places. Each line is such a change: when, the group,
 /// its place before and after, the counts that led to it, and whether it was kept or undone after a trial.
-/// The lines behind these tell, for each receive thread, since when it sends without a lock, because all groups of its transmit queues
+/// The lines behind these are changes of the number of groups, made or refused. The last ones tell, for each receive thread, since when it sends without a lock, because all groups of its transmit queues
 /// are at home there, and what ended the earlier claims of these queues.
 #[derive(ClapArgs)]
 #[command(after_help = include_str!("help/explain.txt").trim_end())]
@@ -125,7 +125,9 @@ fn answer(stack: &Stack, request: Request) -> Result<Value, String> {
         Request::Explain => {
             let decisions: Vec<String> = stack.decisions().iter().map(ToString::to_string).collect();
             let claims: Vec<String> = stack.queue_claims().iter().map(ToString::to_string).collect();
-            Ok(json!({ "arch": before.to_string(), "decisions": decisions, "claims": claims }))
+            let numbers: Vec<String> = stack.group_numbers().iter().map(ToString::to_string).collect();
+            let arch = before.to_string();
+            Ok(json!({ "arch": arch, "decisions": decisions, "numbers": numbers, "claims": claims }))
         }
         Request::Set { arch } => {
             let pause = stack.set_architecture(&*arch).map_err(|error| error.to_string())?;
@@ -172,8 +174,8 @@ fn ask(request: &Request, target: &Target) -> Result<(), Failure> {
     match request {
         Request::Explain => {
             let list = |name: &str| answer[name].as_array().map_or(&[][..], Vec::as_slice);
-            let (decisions, claims) = (list("decisions"), list("claims"));
-            decisions.iter().chain(claims).filter_map(Value::as_str).for_each(|line| println!("{line}"));
+            let (decisions, numbers, claims) = (list("decisions"), list("numbers"), list("claims"));
+            decisions.iter().chain(numbers).chain(claims).filter_map(Value::as_str).for_each(|line| println!("{line}"));
             if decisions.is_empty() {
                 println!("{} has decided nothing", word("arch"));
             }
@@ -207,7 +209,7 @@ mod tests {
     fn a_stack_that_has_decided_nothing_says_so() {
         let stack = Stack::builder().architecture("adaptive").build().expect("it builds");
         let answer = answer(&stack, Request::Explain).expect("it explains");
-        assert_eq!(answer, json!({ "arch": "adaptive", "decisions": [], "claims": [] }));
+        assert_eq!(answer, json!({ "arch": "adaptive", "decisions": [], "numbers": [], "claims": [] }));
     }
 
     #[test]

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stack::{
-    AddressEvent, Architecture, Clock, Driver, Failure, GroupDecision, ParseRouteError, QueueClaims, Route, RouteName,
-    SetKnobError, StackConfig, StackStats, StoppableClock, UnknownArchitecture, VirtualClock,
+    AddressEvent, Architecture, Clock, Driver, Failure, GroupDecision, GroupNumber, ParseRouteError, QueueClaims,
+    Route, RouteName, SetKnobError, StackConfig, StackStats, StoppableClock, UnknownArchitecture, VirtualClock,
 };
 use sync::{LockKind, Ordering, Platform, Real};
 use tcp::knobs::{self, KnobError};
@@ -223,6 +223,12 @@ impl Stack {
     /// without a lock, and how many claims have ended, and by what. Any thread. See [`decisions`](crate::decisions).
     pub fn queue_claims(&self) -> Vec<QueueClaims> {
         self.inner.stack.queue_claims()
+    }
+
+    /// The changes of the number of groups that `adaptive` has made or tried to make, and why, oldest first; only the latest are kept. Any
+    /// thread. See [`decisions`](crate::decisions).
+    pub fn group_numbers(&self) -> Vec<GroupNumber> {
+        self.inner.stack.group_numbers()
     }
 
     /// The latest panics that were contained, oldest first: the thread, the cause, and what was given up. A correct

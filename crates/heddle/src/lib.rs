@@ -447,8 +447,8 @@ pub mod device {
     }
 }
 
-/// What the architecture `adaptive` has decided about its groups of flows, and why ([`Stack::decisions`]), and when its receive threads
-/// send without a lock ([`Stack::queue_claims`]).
+/// What the architecture `adaptive` has decided about its groups of flows, and why ([`Stack::decisions`]), about their number
+/// ([`Stack::group_numbers`]), and when its receive threads send without a lock ([`Stack::queue_claims`]).
 ///
 /// ```
 /// use heddle::Stack;
@@ -460,13 +460,14 @@ pub mod device {
 /// for decision in stack.decisions() {
 ///     println!("{decision}");
 /// }
-/// assert!(stack.queue_claims().is_empty());
+/// assert!(stack.queue_claims().is_empty() && stack.group_numbers().is_empty());
 /// # Ok(())
 /// # }
 /// ```
 pub mod decisions {
     pub use stack::{
-        DecisionMeasure, DecisionOutcome, DecisionReason, GroupDecision, GroupPlace, QueueClaims, WindowCounts,
+        DecisionMeasure, DecisionOutcome, DecisionReason, GroupDecision, GroupNumber, GroupPlace, NumberOutcome,
+        NumberReason, QueueClaims, WindowCounts,
     };
 }
 

@@ -47,5 +47,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for (name, value) in bench.counters().iter().filter(|(_, value)| *value > 0) {
         println!("  {name}: {value}");
     }
+    bench.decided().iter().for_each(|line| println!("  {line}"));
     Ok(())
 }

@@ -19,7 +19,7 @@ use smallvec::SmallVec;
 use sync::{Atomic, ClaimLock, Condvar, Lock, LockClass, LockKind, Ordering, Platform, TooManyVersions};
 use wire::icmpv6::RouterAdvert;
 
-use crate::batch_checks::BatchChecks;
+use crate::batch_checks::{BatchChecks, LOST_ADDRESSES};
 use crate::deferred::DeferredEffects;
 use crate::tx::Egress;
 
@@ -136,11 +136,11 @@ impl<P: Platform> Addresses<P> {
     /// Takes the addresses that were given up since the last call: the caller must end their connections. One load if
     /// there are none.
     pub fn take_lost(&self) -> Vec<IpAddr> {
-        if !self.checks.lost_addresses.load(Ordering::Relaxed) {
+        if !self.checks.has(LOST_ADDRESSES) {
             return Vec::new();
         }
         let mut lost = self.lost.lock();
-        self.checks.lost_addresses.store(false, Ordering::Relaxed);
+        self.checks.take(LOST_ADDRESSES);
         std::mem::take(&mut lost)
     }
 
@@ -148,7 +148,7 @@ impl<P: Platform> Addresses<P> {
         if let AddressEvent::Conflict { address, lost: true, .. } | AddressEvent::Expired(address) = event {
             let mut lost = self.lost.lock();
             lost.push(*address);
-            self.checks.lost_addresses.store(true, Ordering::Relaxed);
+            self.checks.ask_for(LOST_ADDRESSES);
         }
     }
 

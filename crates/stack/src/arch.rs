@@ -44,9 +44,10 @@ use std::sync::Arc;
 
 use observe::Time;
 use path::ArrivingFlow;
-use sync::Platform;
+use sync::{Lock, Platform};
 
 use adaptive::decisions::GroupDecision;
+use adaptive::policy::Book;
 use adaptive::queues::QueueClaims;
 use frame_input::{FrameBound, FrameInput};
 
@@ -293,6 +294,12 @@ pub trait RunningArchitecture<P: Platform>: Send + Sync {
     /// The claims of transmit queues that it has made by itself, by receive thread; threads that never had one are left out.
     fn queue_claims(&self) -> Vec<QueueClaims> {
         Vec::new()
+    }
+
+    /// Its decisions so far, if it takes some by itself. It is built again from its contents where these ask for another number of
+    /// cells.
+    fn book(&self) -> Option<&Arc<Lock<Book, P>>> {
+        None
     }
 
     /// Ends the architecture's own threads and takes out all its contents. To be called while no other thread is in any

@@ -13,8 +13,8 @@ use crate::internet_deadline::InternetDeadline;
 pub(crate) struct BatchChecks<P: Platform> {
     /// Connections were ended by a panic, and their users must be notified.
     pub failures: P::AtomicBool,
-    /// Addresses were given up, and their connections must be ended.
-    pub lost_addresses: P::AtomicBool,
+    /// Work that comes seldom: a bit for each kind.
+    seldom: P::AtomicU32,
     /// A bit for each port in whose transmit queues senders or frames have ever waited for room; ports from 63 on share
     /// one. Most ports never have any, and a bit that is never cleared needs no agreement between threads.
     waiting_ports: P::AtomicU64,
@@ -26,12 +26,17 @@ impl<P: Platform> Default for BatchChecks<P> {
     fn default() -> Self {
         BatchChecks {
             failures: P::AtomicBool::new(false),
-            lost_addresses: P::AtomicBool::new(false),
+            seldom: P::AtomicU32::new(0),
             waiting_ports: P::AtomicU64::new(0),
             deadline: InternetDeadline::default(),
         }
     }
 }
+
+/// Addresses were given up, and their connections must be ended.
+pub(crate) const LOST_ADDRESSES: u32 = 1;
+/// The architecture is to be built again, with another number of cells.
+pub(crate) const REBUILDS: u32 = 2;
 
 fn bit(port: usize) -> u64 {
     1 << port.min(u64::BITS as usize - 1)
@@ -43,6 +48,27 @@ impl<P: Platform> BatchChecks<P> {
         if self.waiting_ports.load(Ordering::Relaxed) & bit(port) == 0 {
             self.waiting_ports.fetch_or(bit(port), Ordering::Relaxed);
         }
+    }
+
+    /// Whether there is work of any seldom kind.
+    #[inline]
+    pub(crate) fn any_seldom(&self) -> bool {
+        self.seldom.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether there is work of this kind.
+    pub(crate) fn has(&self, kind: u32) -> bool {
+        self.seldom.load(Ordering::Relaxed) & kind != 0
+    }
+
+    /// There is work of this kind.
+    pub(crate) fn ask_for(&self, kind: u32) {
+        self.seldom.fetch_or(kind, Ordering::Relaxed);
+    }
+
+    /// The calling thread does the work of this kind. False: another one does, or there is none.
+    pub(crate) fn take(&self, kind: u32) -> bool {
+        self.seldom.fetch_and(!kind, Ordering::Relaxed) & kind != 0
     }
 
     /// Whether any port has had senders or frames that waited for room.
@@ -71,6 +97,16 @@ mod tests {
         checks.note_waiting(70);
         assert!(checks.may_wait(70) && checks.may_wait(63), "ports from 63 on share a bit");
         assert!(!checks.may_wait(62));
+    }
+
+    #[test]
+    fn work_of_a_seldom_kind_is_taken_once() {
+        let checks = BatchChecks::<Real>::default();
+        assert!(!checks.any_seldom());
+        checks.ask_for(REBUILDS);
+        assert!(checks.any_seldom() && checks.has(REBUILDS) && !checks.has(LOST_ADDRESSES));
+        assert!(!checks.take(LOST_ADDRESSES) && checks.take(REBUILDS) && !checks.take(REBUILDS));
+        assert!(!checks.any_seldom());
     }
 
     #[test]

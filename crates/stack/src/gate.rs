@@ -7,8 +7,8 @@
 //! | step | callers | drivers | ends when |
 //! |---|---|---|---|
 //! | open | pass | pass | a thread switches |
-//! | draining | wait outside | pass: callers inside may need them | no caller is inside |
-//! | resting | wait outside | give up the cells that they own, and wait outside | no driver is inside |
+//! | draining | give up the cells that they own, and wait outside | pass: callers inside may need them | no caller is inside |
+//! | resting | the same | the same | no driver is inside |
 //! | moving | wait outside | wait outside | the state has moved |
 //!
 //! A thread that owns a connection because it polls need not pass to make a call on it, nor to open one that it will own: no
@@ -24,6 +24,9 @@
 //!
 //! What may never happen: a thread inside while the state moves; a thread that sleeps outside an open gate; a thread
 //! that waits for itself to leave.
+//!
+//! An architecture that is built again by itself (`exchange.rs`) closes the gate in a turn of a driver, as its last step
+//! ([`Gate::close_in_turn`]), with little patience, because nobody asked for it.
 
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -33,6 +36,8 @@ use sync::{Atomic, Ordering, PerThread, Platform, Writers, model_is_over};
 /// Total time that the closing thread waits for others. Longer than any turn of a driver; a thread that owns a cell and
 /// has not passed the gate by then does not poll.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// The same for a driver that closes in its turn: others do nothing meanwhile, and it can try again later.
+const PATIENCE_IN_TURN: Duration = Duration::from_millis(1);
 /// Looks at the threads inside before the thread that closes does their owners' work.
 const LOOKS: u32 = 64;
 
@@ -53,6 +58,8 @@ const DEPTH: u32 = COMMON - 1;
 pub struct Gate<P: Platform> {
     /// The step; threads outside sleep on it.
     step: P::AtomicU32,
+    /// Odd while a driver that closes it in its turn tries to, or has.
+    in_turn: P::AtomicU32,
     inside: PerThread<GatePresence<P>, P>,
 }
 
@@ -145,7 +152,7 @@ pub enum CloseRefused {
 
 impl<P: Platform> Default for Gate<P> {
     fn default() -> Self {
-        Gate { step: P::AtomicU32::new(OPEN), inside: PerThread::new(GatePresence::new) }
+        Gate { step: P::AtomicU32::new(OPEN), in_turn: P::AtomicU32::new(0), inside: PerThread::new(GatePresence::new) }
     }
 }
 
@@ -171,6 +178,13 @@ impl<P: Platform> Gate<P> {
     /// A caller passes; waits while the gate is closed.
     #[inline(always)]
     pub fn enter(&self) -> GateGuard<'_, P> {
+        self.enter_or_rest(|| ())
+    }
+
+    /// The same. Before it waits, `rest` is called, which gives up the cells that the thread owns if it polls, too: it does not while it
+    /// waits.
+    #[inline(always)]
+    pub fn enter_or_rest(&self, mut rest: impl FnMut()) -> GateGuard<'_, P> {
         let here = self.inside.here();
         let word = here.word();
         if word == 0 {
@@ -179,7 +193,7 @@ impl<P: Platform> Gate<P> {
             // gate closed.
             P::light_fence();
             if self.step.load(Ordering::Acquire) != OPEN {
-                self.wait_outside(here);
+                self.wait_outside(here, &mut rest);
             }
         } else {
             here.again(word);
@@ -189,12 +203,13 @@ impl<P: Platform> Gate<P> {
 
     #[cold]
     #[inline(never)]
-    fn wait_outside(&self, here: &GatePresence<P>) {
+    fn wait_outside(&self, here: &GatePresence<P>, rest: &mut dyn FnMut()) {
         loop {
             sync::lock_order::assert_only_users_held::<P>("waiting outside the gate");
             here.0.store(0, Ordering::Release);
             let step = self.step.load(Ordering::Acquire);
             if step != OPEN {
+                self.rest_before(here, rest);
                 P::futex_wait(&self.step, step, None);
             }
             here.0.store(1, Ordering::Relaxed);
@@ -203,6 +218,17 @@ impl<P: Platform> Gate<P> {
                 return;
             }
         }
+    }
+
+    /// A caller is about to wait outside: unless the state moves, it gives up its cells, as a driver inside, so that nothing moves
+    /// meanwhile.
+    fn rest_before(&self, here: &GatePresence<P>, rest: &mut dyn FnMut()) {
+        here.0.store(DRIVER | 1, Ordering::Relaxed);
+        P::light_fence();
+        if matches!(self.step.load(Ordering::Acquire), DRAINING | RESTING) {
+            rest();
+        }
+        here.0.store(0, Ordering::Release);
     }
 
     /// A driver passes for one turn. If the gate is being closed, `rest` is called, which gives up the cells that the
@@ -271,7 +297,7 @@ impl<P: Platform> Gate<P> {
         FreePass { here, had, _stays_on_its_thread: PhantomData }
     }
 
-    /// Begins to close the gate: callers wait from now on.
+    /// Begins to close the gate: callers wait from now on. Waits for a driver that has closed it in its turn.
     ///
     /// # Errors
     /// See [`CloseRefused`].
@@ -280,10 +306,46 @@ impl<P: Platform> Gate<P> {
         if word & COMMON == 0 && word != 0 {
             return Err(CloseRefused::Inside);
         }
+        let mut looks = 0;
+        loop {
+            let before = self.in_turn.load(Ordering::Acquire);
+            match self.begin(PATIENCE, false) {
+                Ok(closing) => return Ok(closing),
+                // Not in a driver's turn, neither before nor meanwhile.
+                Err(refused) if before.is_multiple_of(2) && self.in_turn.load(Ordering::Acquire) == before => {
+                    return Err(refused);
+                }
+                Err(_) => P::relax(looks),
+            }
+            looks += 1;
+        }
+    }
+
+    /// The same for a driver inside, which has nothing left to do in its turn. Its patience is a millisecond.
+    ///
+    /// # Errors
+    /// See [`CloseRefused`].
+    pub fn close_in_turn(&self) -> Result<Closing<'_, P>, CloseRefused> {
+        if self.inside.here().word() != DRIVER | 1 {
+            return Err(CloseRefused::Inside);
+        }
+        // Even: no driver does.
+        let before = self.in_turn.load(Ordering::Relaxed) & !1;
+        let begins = self.in_turn.compare_exchange(before, before | 1, Ordering::AcqRel, Ordering::Relaxed);
+        begins.map_err(|_| CloseRefused::Busy)?;
+        self.begin(PATIENCE_IN_TURN, true).inspect_err(|_| self.ends_turn())
+    }
+
+    /// The driver that has closed it in its turn, or could not, allows others to.
+    fn ends_turn(&self) {
+        self.in_turn.fetch_add(1, Ordering::Release);
+    }
+
+    fn begin(&self, patience: Duration, in_turn: bool) -> Result<Closing<'_, P>, CloseRefused> {
         let closed = self.step.compare_exchange(OPEN, DRAINING, Ordering::AcqRel, Ordering::Relaxed);
         closed.map_err(|_| CloseRefused::Busy)?;
         P::heavy_fence();
-        Ok(Closing { gate: self, _passes: self.always(), began: P::now() })
+        Ok(Closing { gate: self, _passes: self.always(), began: P::now(), patience, in_turn })
     }
 
     fn goes_on(&self, step: u32) {
@@ -306,6 +368,8 @@ pub struct Closing<'a, P: Platform> {
     gate: &'a Gate<P>,
     _passes: FreePass<'a, P>,
     began: u64,
+    patience: Duration,
+    in_turn: bool,
 }
 
 impl<P: Platform> Closing<'_, P> {
@@ -351,7 +415,7 @@ impl<P: Platform> Closing<'_, P> {
     }
 
     fn is_late(&self) -> bool {
-        self.lasted() > PATIENCE
+        self.lasted() > self.patience
     }
 
     fn wait(&self, driver: bool, mut help: impl FnMut()) -> bool {
@@ -374,6 +438,9 @@ impl<P: Platform> Drop for Closing<'_, P> {
     fn drop(&mut self) {
         if !model_is_over::<P>() {
             self.gate.goes_on(OPEN);
+            if self.in_turn {
+                self.gate.ends_turn();
+            }
         }
     }
 }

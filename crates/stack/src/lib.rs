@@ -45,6 +45,7 @@ pub mod connections;
 mod containment;
 mod control;
 pub mod deferred;
+mod exchange;
 mod fast_open;
 pub mod flow;
 pub mod gate;
@@ -82,6 +83,7 @@ pub use addresses::Addressing;
 pub use arch::adaptive::decisions::{
     DecisionMeasure, DecisionOutcome, DecisionReason, GroupDecision, GroupPlace, WindowCounts,
 };
+pub use arch::adaptive::number::{GroupNumber, NumberOutcome, NumberReason};
 pub use arch::adaptive::queues::QueueClaims;
 pub use arch::declaration::Properties;
 pub use arch::registered::NameTaken;

@@ -24,8 +24,9 @@ use wire::FourTuple;
 use crate::account::Resource;
 use crate::arch::RunningArchitecture;
 use crate::arch::adaptive::decisions::GroupDecision;
+use crate::arch::adaptive::number::GroupNumber;
 use crate::arch::adaptive::queues::QueueClaims;
-use crate::arch::select::{Architecture, ThreadConfig};
+use crate::arch::select::Architecture;
 use crate::call::{Call, ControlRequest, Reply};
 use crate::charge;
 use crate::clock::Clock;
@@ -61,7 +62,7 @@ pub struct StackConfig<P: Platform> {
     pub counting: Option<RefCounting>,
     /// CPUs to spread cells and threads over; at least 1.
     pub cpus: usize,
-    /// Whether an architecture with threads of its own starts them (see [`ThreadConfig`]).
+    /// Whether an architecture with threads of its own starts them (see [`ThreadConfig`](crate::arch::select::ThreadConfig)).
     pub own_threads: bool,
     /// TCP's parameters.
     pub tcp: tcp::Config,
@@ -142,7 +143,6 @@ impl<'a, P: Platform> Deref for ActiveCall<'a, P> {
 struct Core<P: Platform> {
     shared: Arc<Shared<P>>,
     running: Arc<ArchitectureSlot<P>>,
-    thread_config: ThreadConfig,
     ports: Box<PortNumbers<P>>,
     recent: Box<RecentDestination<P>>,
     /// Datagram sockets made so far.
@@ -178,11 +178,17 @@ impl<P: Platform> Stack<P> {
         self.core.running.get().active.queue_claims()
     }
 
+    /// The changes of the number of its cells that its architecture has made by itself, and those that it tried to make, since the stack
+    /// has it, and why, oldest first; only the latest are kept. Any thread.
+    pub fn group_numbers(&self) -> Vec<GroupNumber> {
+        self.core.running.get().active.book().map(|book| book.lock().number.log()).unwrap_or_default()
+    }
+
     /// The architecture itself, for one call: waits while the stack is being switched, and keeps it from being switched
     /// until the value is dropped.
     #[inline(always)]
     fn active(&self) -> ActiveCall<'_, P> {
-        self.active_inside(self.core.shared.gate().enter())
+        self.active_inside(self.core.shared.gate().enter_or_rest(|| self.core.running.get().active.retire()))
     }
 
     /// The same, if the calling thread need not wait and there is nothing else to be done for it.

@@ -1,6 +1,7 @@
 //! The defining properties of `adaptive`, on two cores, which are threads that each poll a queue pair on request of the test, in
 //! virtual time: a group goes home to the thread that has almost all of its entries, becomes shared where others have many, moves
-//! from a busy receive thread to one that sleeps, comes back where that made things worse, and the log says why.
+//! from a busy receive thread to one that sleeps, comes back where that made things worse, and the log says why. There are few groups
+//! where all are at home, and more where they are shared.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use stack::socket::handler::{Conn, ConnectionHandler, HandlerMessage, HandlerRef
 use stack::socket::{ListenerShared, TcpSocket};
 use stack::{
     Addressing, Architecture, Clock, DecisionMeasure, DecisionOutcome, DecisionReason, Driver, GroupDecision,
-    GroupPlace, InterfaceConfig, Stack, StackConfig, VirtualClock,
+    GroupNumber, GroupPlace, InterfaceConfig, NumberOutcome, NumberReason, Stack, StackConfig, VirtualClock,
 };
 use sync::walk::{self, WalkStep};
 use sync::{LockClass, Real};
@@ -86,10 +87,15 @@ impl Peer {
 }
 
 impl Machine {
+    /// With a number of groups that does not change.
     fn new() -> Machine {
+        Machine::under("adaptive:16")
+    }
+
+    fn under(arch: &str) -> Machine {
         let (near, mut far) = mem::pair::<Real>(MemConfig { queues: CORES, ..MemConfig::default() });
         let clock = VirtualClock::new(START);
-        let arch = Architecture::named("adaptive");
+        let arch = Architecture::named(arch);
         let config =
             StackConfig { seed: Some(1), cpus: CORES, clock: Clock::Virtual(clock.clone()), ..StackConfig::new(arch) };
         let interface = InterfaceConfig {
@@ -746,5 +752,184 @@ fn a_decision_says_why() {
         );
         assert!(shared.contains("group 1, thread 1 -> shared: other threads have"), "{shared}");
         assert!(shared.contains("; kept: "), "{shared}");
+    });
+}
+
+/// Windows after which there are to be few groups, or many.
+const SETTLED: u32 = 256;
+
+/// Two connections at each core, in two groups.
+fn at_both(machine: &mut Machine) -> [[Peer; 2]; CORES] {
+    [0, 1].map(|core| [3, 4].map(|group| machine.connect(core, group)))
+}
+
+/// A full batch for core `core`, of two connections in turn, so that each frame is an entry: the core takes it, and reads the byte that
+/// one of them has brought.
+fn batch(machine: &mut Machine, core: usize, peers: &mut [Peer; 2], byte: u8) {
+    for frame in 0..VECTOR_LEN {
+        machine.say(&peers[frame % 2], (0, if frame == 0 { std::slice::from_ref(&byte) } else { b"" }));
+        peers[0].sent += u32::from(frame == 0);
+    }
+    assert_eq!(machine.poll(core), VECTOR_LEN);
+    let (stack, target) = (machine.stack.clone(), peers[0].socket.target());
+    let read = move |_: &mut Driver<Real>| received(stack.call(&target, Call::Receive(tcp::Receive { max: 10 })));
+    let read = machine.cores[core].order(read).expect("the connection is open");
+    assert_eq!(read, (vec![byte], false));
+    machine.clock.advance(STEP);
+    machine.answered();
+}
+
+/// Each core in turn has a batch, and gives up its groups if it `rests`. Returns the rounds until the number of groups is changed
+/// for the `nth` time, or not.
+fn rounds_until_changed(machine: &mut Machine, peers: &mut [[Peer; 2]; CORES], (nth, rests): (usize, bool)) -> usize {
+    for round in 1..20_000 {
+        for (core, peers) in peers.iter_mut().enumerate() {
+            batch(machine, core, peers, round as u8);
+            if rests {
+                machine.cores[core].order(Driver::rest);
+            }
+        }
+        let outcomes = machine.stack.group_numbers();
+        if outcomes.len() >= nth && outcomes.last().is_some_and(|change| change.outcome != NumberOutcome::Asked) {
+            return round;
+        }
+    }
+    panic!("the number of groups is not changed: {:?}", machine.stack.group_numbers());
+}
+
+fn is_changed((from, to): (usize, usize), reason: NumberReason, change: &GroupNumber) -> bool {
+    let made = matches!(change.outcome, NumberOutcome::Changed(_));
+    (change.from, change.to, change.reason, made) == (from, to, reason, true)
+}
+
+/// Whether each core has the connections that it receives at home.
+fn at_home(machine: &Machine, peers: &[[Peer; 2]; CORES]) -> [bool; CORES] {
+    [0, 1].map(|core| {
+        let (stack, target) = (machine.stack.clone(), peers[core][0].socket.target());
+        let call = move || drop(stack.call(&target, Call::Receive(tcp::Receive { max: 0 })));
+        machine.cores[core].order(move |_| notes(call)) == ["has the flow's group at home"]
+    })
+}
+
+/// Calls of a thread that does not poll, in turns of core 1, until the number of groups is changed. Core 0 rests.
+fn calls_until_changed(machine: &mut Machine, peer: &Peer) {
+    machine.cores[0].order(Driver::rest);
+    let before = machine.stack.group_numbers().len();
+    for _ in 0..100 {
+        machine.call(1, peer, 100);
+        machine.receive(1, peer, 100);
+        if machine.stack.group_numbers().len() > before {
+            machine.poll(1);
+            return;
+        }
+    }
+    panic!("the number of groups is not changed: {:?}", machine.stack.decisions());
+}
+
+/// Both cores have all the entries of their connections: one group for each core is at home there. Other threads use the connections
+/// of one, and there are sixteen; all is at home again for long, and there is one for each core. Connections go on.
+#[test]
+fn there_are_few_groups_where_all_are_at_home() {
+    within(|| {
+        let mut machine = Machine::under("adaptive");
+        let mut peers = at_both(&mut machine);
+        for round in 0..200 {
+            (0..CORES).for_each(|core| batch(&mut machine, core, &mut peers[core], round));
+        }
+        assert_eq!(at_home(&machine, &peers), [true; CORES]);
+        assert_eq!(machine.stack.group_numbers(), []);
+        calls_until_changed(&mut machine, &peers[1][0]);
+        let changes = machine.stack.group_numbers();
+        assert!(is_changed((1, 16), NumberReason::Elsewhere { windows: SETTLED / 32 }, &changes[0]), "{changes:?}");
+        rounds_until_changed(&mut machine, &mut peers, (2, true));
+        let changes = machine.stack.group_numbers();
+        // They had not lasted.
+        let all_at_home = NumberReason::AllAtHome { windows: 2 * SETTLED };
+        assert!(is_changed((16, 1), all_at_home, &changes[1]), "{changes:?}");
+        for round in 0..200 {
+            (0..CORES).for_each(|core| batch(&mut machine, core, &mut peers[core], round));
+        }
+        assert_eq!(at_home(&machine, &peers), [true; CORES]);
+        assert_eq!(machine.stack.group_numbers().len(), 2);
+    });
+}
+
+/// Core 0 owns its group, and polls only on request: core 1 gives up soon, and all goes on as before.
+#[test]
+fn the_number_of_groups_stays_where_a_core_does_not_yield() {
+    within(|| {
+        let mut machine = Machine::under("adaptive");
+        let mut peers = at_both(&mut machine);
+        for round in 0..200 {
+            (0..CORES).for_each(|core| batch(&mut machine, core, &mut peers[core], round));
+        }
+        while machine.stack.group_numbers().is_empty() {
+            machine.call(1, &peers[1][0], 100);
+            machine.receive(1, &peers[1][0], 100);
+        }
+        machine.poll(1);
+        let change = machine.stack.group_numbers()[0];
+        assert_eq!((change.to, change.outcome), (16, NumberOutcome::Refused), "{change}");
+        assert!(at_home(&machine, &peers)[0]);
+        (0..200).for_each(|round| batch(&mut machine, 1, &mut peers[1], round));
+    });
+}
+
+/// Core 0 receives the frames of connections that core 1 uses, in batches: their groups are shared, and more of them keep the
+/// cores apart.
+#[test]
+fn there_are_more_groups_where_they_are_shared() {
+    within(|| {
+        let mut machine = Machine::under("adaptive");
+        let peers = [3, 4].map(|group| machine.connect(0, group));
+        for _ in 0..20_000 {
+            (0..VECTOR_LEN).for_each(|frame| machine.say(&peers[frame % 2], (0, b"")));
+            assert_eq!(machine.poll(0), VECTOR_LEN);
+            for peer in &peers {
+                let (stack, target) = (machine.stack.clone(), peer.socket.target());
+                let call = move |_: &mut Driver<Real>| {
+                    (0..4).for_each(|_| _ = received(stack.call(&target, Call::Receive(tcp::Receive { max: 0 }))));
+                };
+                machine.cores[1].order(call);
+            }
+            machine.clock.advance(STEP);
+            machine.answered();
+            if machine.stack.group_numbers().len() > 1 {
+                break;
+            }
+        }
+        machine.poll(0);
+        let changes = machine.stack.group_numbers();
+        assert!(is_changed((1, 16), NumberReason::Elsewhere { windows: SETTLED / 32 }, &changes[0]), "{changes:?}");
+        assert!(is_changed((16, 64), NumberReason::MostlyShared { windows: SETTLED }, &changes[1]), "{changes:?}");
+        assert_eq!(machine.stack.decisions(), []);
+        machine.prod(&peers[0]);
+        machine.poll(0);
+        assert_eq!(machine.answered().len(), 1);
+    });
+}
+
+/// Core 1 has a group at home, and makes calls without polling. While the stack is switched, calls wait: it gives its group up before,
+/// because otherwise the switch would wait for it.
+#[test]
+fn a_core_that_waits_for_the_end_of_a_switch_gives_up_its_groups() {
+    within(|| {
+        let mut machine = Machine::new();
+        let (own, other) = (machine.connect(1, 3), machine.connect(0, 4));
+        machine.receive(1, &own, ENOUGH);
+        assert_eq!(machine.last(&own).to, GroupPlace::Home(1));
+        machine.cores[0].order(Driver::rest);
+        let (stack, target) = (machine.stack.clone(), other.socket.target());
+        let over = Arc::new(AtomicBool::new(false));
+        let ends = over.clone();
+        let calls = move |_: &mut Driver<Real>| {
+            while !ends.load(Ordering::Acquire) {
+                drop(stack.call(&target, Call::Receive(tcp::Receive { max: 0 })));
+            }
+        };
+        machine.cores[1].orders.send(Box::new(calls)).expect("the core lives");
+        let switched = machine.stack.set_architecture(Architecture::named("connp-l:4"));
+        over.store(true, Ordering::Release);
+        assert!(switched.is_ok(), "{switched:?}");
     });
 }

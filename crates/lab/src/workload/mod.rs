@@ -239,7 +239,7 @@ impl Contender for Bench {
 const DECISIONS_SHOWN: usize = 3;
 
 impl Bench {
-    /// The sum of a stack's decisions, and the latest of them.
+    /// The sum of a stack's decisions, the latest of them, and the changes of the number of its groups.
     fn explain(&self, end: &str, stack: &Stack) -> Vec<String> {
         let decisions = stack.decisions();
         let Some(last) = decisions.last() else { return Vec::new() };
@@ -248,7 +248,8 @@ impl Bench {
         let shown = &decisions[decisions.len().saturating_sub(DECISIONS_SHOWN)..];
         let sum = format!("{}: its {end} decided {} times, {undone} of the latest undone", self.name, last.number + 1);
         let latest = shown.iter().map(|decision| format!("{}, {end}: {decision}", self.name));
-        std::iter::once(sum).chain(latest).collect()
+        let numbers = stack.group_numbers().into_iter().map(|change| format!("{}, {end}: {change}", self.name));
+        std::iter::once(sum).chain(latest).chain(numbers).collect()
     }
 }
 

@@ -24,9 +24,10 @@ use std::sync::{Arc, Weak};
 
 use observe::{Counters, DropReason, Time};
 use path::ArrivingFlow;
-use sync::{CachePadded, PlantedMistake, Platform};
+use sync::{CachePadded, Lock, PlantedMistake, Platform};
 
 use super::adaptive::decisions::GroupDecision;
+use super::adaptive::policy::Book;
 use super::adaptive::queues::QueueClaims;
 use super::due_cells::DueCells;
 use super::frame_input::ArrivalTurn;
@@ -621,12 +622,17 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
         self.inner.cells[0].queue_claims()
     }
 
+    fn book(&self) -> Option<&Arc<Lock<Book, P>>> {
+        self.inner.cells[0].book()
+    }
+
     fn dissolve(&self) -> Result<Contents<P>, NotAtRest> {
         let CellsInner { hub, slab, cells } = &*self.inner;
         if hub.own_threads {
             self.shutdown();
         }
         let mut contents = Contents::of(slab.clone());
+        contents.kept = self.book().cloned().map(|book| book as Arc<dyn Any + Send + Sync>);
         if !cells.iter().all(|cell| cell.seize(hub, |_| ()).is_some()) {
             cells.iter().for_each(|cell| cell.resume());
             self.start();

@@ -18,9 +18,10 @@
 use std::sync::Arc;
 
 use observe::Time;
-use sync::{Atomic, CachePadded, Ordering, PlantedMistake, Platform, ThreadOwned, Writers, model_is_over};
+use sync::{Atomic, CachePadded, Lock, Ordering, PlantedMistake, Platform, ThreadOwned, Writers, model_is_over};
 
 use super::adaptive::decisions::GroupDecision;
+use super::adaptive::policy::Book;
 use super::adaptive::queues::QueueClaims;
 use super::cells::{Exclusion, Hub};
 use super::due_cells::DueCells;
@@ -129,6 +130,11 @@ pub trait Domain<P: Platform>: Send + Sync + 'static {
     /// See [`RunningArchitecture::queue_claims`](super::RunningArchitecture::queue_claims).
     fn queue_claims(&self) -> Vec<QueueClaims> {
         Vec::new()
+    }
+
+    /// See [`RunningArchitecture::book`](super::RunningArchitecture::book).
+    fn book(&self) -> Option<&Arc<Lock<Book, P>>> {
+        None
     }
 }
 
@@ -488,6 +494,10 @@ impl<P: Platform, D: Domain<P>> Exclusion<P> for PolledCell<P, D> {
 
     fn queue_claims(&self) -> Vec<QueueClaims> {
         self.domain.queue_claims()
+    }
+
+    fn book(&self) -> Option<&Arc<Lock<Book, P>>> {
+        self.domain.book()
     }
 
     /// Without the messages: they move on.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use sync::{Platform, Versioned};
 
 use super::RunningArchitecture;
-use super::select::Architecture;
+use super::select::{Architecture, ThreadConfig};
 
 /// The architecture that a stack has now.
 pub struct Running<P: Platform> {
@@ -17,15 +17,22 @@ pub struct Running<P: Platform> {
     pub arch: Architecture,
     /// Incremented by each switch.
     pub version: u32,
+    /// What it was built with.
+    pub(crate) thread_config: ThreadConfig,
     /// [`RunningArchitecture::has_owners`].
     has_owners: bool,
 }
 
 impl<P: Platform> Running<P> {
     /// An architecture of this name, after `version` switches.
-    pub fn new(active: Arc<dyn RunningArchitecture<P>>, arch: Architecture, version: u32) -> Self {
+    pub fn new(
+        active: Arc<dyn RunningArchitecture<P>>,
+        arch: Architecture,
+        thread_config: ThreadConfig,
+        version: u32,
+    ) -> Self {
         let has_owners = active.has_owners();
-        Running { active, arch, version, has_owners }
+        Running { active, arch, version, thread_config, has_owners }
     }
 
     /// The architecture, if threads that poll own its connections.

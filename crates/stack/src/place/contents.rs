@@ -6,6 +6,7 @@
 //!
 //! What may never happen: a connection in two contents, or one that is dropped during the move.
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -33,6 +34,8 @@ pub struct Contents<P: Platform> {
     pub messages: Vec<CellMessage<P>>,
     /// Connections whose channels have ended: their users check again once the next architecture runs.
     pub had_channels: Vec<Arc<TcpSocket<P>>>,
+    /// What the architecture knows of itself that another one of its kind can use.
+    pub kept: Option<Arc<dyn Any + Send + Sync>>,
     /// Sums of the counters.
     pub counted: CounterSnapshot,
     pub(super) connections: Vec<MovingConnection<P>>,
@@ -82,6 +85,7 @@ impl<P: Platform> Contents<P> {
             slab,
             messages: Vec::new(),
             had_channels: Vec::new(),
+            kept: None,
             counted: CounterSnapshot::default(),
             connections: Vec::new(),
             half_open: Vec::new(),

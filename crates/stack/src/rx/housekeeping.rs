@@ -7,8 +7,10 @@ use sync::{Atomic, Ordering, Platform};
 
 use super::{Driver, RxSource};
 use crate::arch::at_tables;
+use crate::batch_checks::{LOST_ADDRESSES, REBUILDS};
 use crate::call::{ControlRequest, Ingress};
 use crate::deferred::DeferredEffects;
+use crate::exchange::rebuild;
 use crate::flow::Target;
 
 /// The most connections waiting for room in a device that get a turn after each batch.
@@ -49,8 +51,8 @@ impl<P: Platform> Driver<P> {
             self.trim(now, deferred);
             self.packets().timeouts(now, deferred);
         }
-        if self.checks.lost_addresses.load(Ordering::Relaxed) {
-            self.end_connections_of_lost_addresses();
+        if self.checks.any_seldom() {
+            self.seldom_work(deferred);
         }
         if self.checks.any_waited() {
             self.serve_waiting(now, deferred);
@@ -60,6 +62,21 @@ impl<P: Platform> Driver<P> {
     }
 
     #[cold]
+    #[inline(never)]
+    fn seldom_work(&mut self, deferred: &mut DeferredEffects<P>) {
+        if self.checks.has(LOST_ADDRESSES) {
+            self.end_connections_of_lost_addresses();
+        }
+        if self.checks.take(REBUILDS) {
+            // Nothing is left to do under the old architecture.
+            deferred.flush(self.shared.links());
+            self.announce(deferred);
+            deferred.release_set();
+            rebuild(&self.shared, &self.slot);
+            self.find_architecture();
+        }
+    }
+
     fn end_connections_of_lost_addresses(&self) {
         for address in self.shared.addresses().take_lost() {
             // It may be on another interface as well.

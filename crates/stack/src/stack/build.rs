@@ -156,10 +156,10 @@ impl<P: Platform> Stack<P> {
         let shared = share(&config, (secrets, rss.clone(), alarms), ports, interfaces)?;
         let thread_config = ThreadConfig { cpus: config.cpus.max(1), own_threads: config.own_threads };
         let active = select::build(config.arch, &shared, thread_config, boxed(Contents::empty));
-        let running = Arc::new(ArchitectureSlot::new(Running::new(active, config.arch, 0)));
+        let running = Arc::new(ArchitectureSlot::new(Running::new(active, config.arch, thread_config, 0)));
         let (ports, recent) = (boxed(ports::PortNumbers::default), boxed(RecentDestination::default));
         let datagrams = P::AtomicU32::new(0);
-        let core = Core { shared, running, thread_config, ports, recent, datagrams, rss, homing: config.homing };
+        let core = Core { shared, running, ports, recent, datagrams, rss, homing: config.homing };
         let stack = Stack { core: Arc::new(core) };
         let (shared, mut deferred) = (&stack.core.shared, DeferredEffects::default());
         // No thread owns the tables yet.

@@ -13,77 +13,28 @@
 //!
 //! *Refusal.* An impossible switch is refused, and nothing has changed then: see [`SwitchRefused`].
 //!
-//! Drivers read the slot ([`Running`]) once per batch, callers at each call: one load. Code that is not inside may still
+//! *By itself.* An architecture may ask to be built again from its own contents with another number of cells
+//! ([`Book::number`](crate::arch::adaptive::policy::Book::number)). A driver does that in the same way as the last step of its turn
+//! (`rebuild` in `exchange.rs`), but gives up after a millisecond if a thread is not at rest by then.
+//!
+//! Drivers read the slot ([`Running`](super::Running)) once per batch, callers at each call: one load. Code that is not inside may still
 //! read an old architecture (a driver that computes how long it may sleep), so each is kept, without its contents,
 //! until the stack ends, and there is a bound on switches.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::time::Duration;
 
-use observe::Counters;
 use sync::slab::Key;
-use sync::{LockKind, Platform, TooManyVersions};
+use sync::{LockKind, Platform};
 
 use super::Stack;
-use crate::arch::running::Running;
-use crate::arch::select::{self, Architecture};
-use crate::call::Reply;
-use crate::deferred::DeferredEffects;
+use crate::arch::select::Architecture;
+use crate::exchange::exchange;
+pub use crate::exchange::{MOST_SWITCHES, SwitchRefused};
 use crate::gate::CloseRefused;
-use crate::handoff::CellMessage;
 use crate::place::Contents;
 use crate::socket::Readiness;
 use crate::socket::handler::in_handler;
-
-/// The most switches of one stack: each leaves some kilobytes for each cell of the old architecture.
-pub const MOST_SWITCHES: u32 = 1024;
-
-/// Why a stack keeps its architecture.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SwitchRefused {
-    /// Its locks never wait, but the other architecture shares them between threads.
-    NullLock(Architecture),
-    /// A thread that polls a driver by itself owns a cell, and has neither polled nor rested within some seconds; or a
-    /// call did not end, because its owner does not poll.
-    NotAtRest,
-    /// Another thread is switching.
-    Busy,
-    /// The calling thread is inside the stack: it runs a handler, or a notification of readiness.
-    Inside,
-    /// It was switched [`MOST_SWITCHES`] times.
-    TooOften,
-}
-
-impl fmt::Display for SwitchRefused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SwitchRefused::NullLock(arch) => {
-                write!(
-                    f,
-                    "the null lock does not exclude other threads, and {arch} shares its locks: build the stack with another kind of lock"
-                )
-            }
-            SwitchRefused::NotAtRest => f.write_str(
-                "a thread that polls a driver of the stack owns it and does not poll: poll on that thread, or let its driver rest",
-            ),
-            SwitchRefused::Busy => f.write_str("another thread is switching the stack: wait for it"),
-            SwitchRefused::Inside => {
-                f.write_str("a handler or a notification runs inside the stack: switch it from another thread")
-            }
-            SwitchRefused::TooOften => write!(f, "a stack is switched {MOST_SWITCHES} times at most: build a new one"),
-        }
-    }
-}
-
-impl std::error::Error for SwitchRefused {}
-
-impl From<TooManyVersions> for SwitchRefused {
-    fn from(_: TooManyVersions) -> Self {
-        SwitchRefused::TooOften
-    }
-}
 
 impl<P: Platform> Stack<P> {
     /// Switches to another architecture while the stack is used: see the head of this file. Returns the longest time
@@ -122,80 +73,11 @@ impl<P: Platform> Stack<P> {
             CloseRefused::Busy => SwitchRefused::Busy,
             CloseRefused::Inside => SwitchRefused::Inside,
         })?;
-        let old = core.running.get();
-        if old.version >= MOST_SWITCHES {
-            return Err(SwitchRefused::TooOften);
-        }
-        let drained = closing.drain(|| {
-            old.active.tick(shared.clock().now());
-            old.active.retire();
-        });
-        if !drained {
-            return Err(SwitchRefused::NotAtRest);
-        }
-        let dissolved = closing.rest(|| links.wake_drivers(), || old.active.dissolve().ok());
-        let mut contents = dissolved.ok_or(SwitchRefused::NotAtRest)?;
-        let looked = look(&contents);
-        add_up(&contents, &shared.counters);
-        let messages = std::mem::take(&mut contents.messages);
-        let had_channels = std::mem::take(&mut contents.had_channels);
-        let active = select::build(arch, shared, core.thread_config, Box::new(contents));
-        let next = Running::new(active, arch, old.version + 1);
-        core.running.update(|running| {
-            *running = next;
-            Ok::<_, SwitchRefused>(())
-        })?;
-        messages.into_iter().for_each(|message| self.deliver(message));
+        let (looked, had_channels) = exchange(shared, &core.running, &closing, arch, look)?;
         let pause = closing.lasted();
         drop(closing);
         had_channels.into_iter().for_each(|socket| socket.ready.raise(Readiness::READABLE));
         links.wake_drivers();
         Ok((pause, looked))
-    }
-
-    /// Runs a message that the old architecture had queued. The calling thread passes the gate.
-    fn deliver(&self, message: CellMessage<P>) {
-        let Stack { core } = self;
-        let (active, now) = (&*core.running.get().active, core.shared.clock().now());
-        match message {
-            CellMessage::Ingress(mut ingress) => {
-                let mut deferred = DeferredEffects::default();
-                active.post(&mut ingress, now, &mut deferred);
-                deferred.flush(core.shared.links());
-                active.end_of_batch(&mut deferred);
-            }
-            CellMessage::Call(target, mut call, asker) => {
-                let mut reply = Reply::Gone;
-                active.call(&target, &mut call, &mut reply);
-                asker.answer(reply);
-            }
-            // Channels end with the architecture that has owners.
-            CellMessage::Attach(..) | CellMessage::Continue(_) => {}
-            CellMessage::Udp(mut call, asker) => asker.answer(Reply::Udp(Box::new(active.udp(&mut call)))),
-            CellMessage::Control(change, asker) => {
-                active.control(change);
-                asker.answer(Reply::Done);
-            }
-            CellMessage::Job(job, asker) => {
-                let (mut job, mut reply) = (Some(job), Reply::Gone);
-                active.use_tables(&mut || {
-                    if let Some(job) = job.take() {
-                        reply = Reply::Job(job());
-                    }
-                });
-                asker.answer(job.map_or(reply, |job| active.ask_tables(job)));
-            }
-            CellMessage::StackStats(asker) => asker.answer(Reply::StackStats(Box::new(active.stats()))),
-        }
-    }
-}
-
-/// Adds the counters of the old architecture's cells to those of the stack.
-fn add_up<P: Platform>(contents: &Contents<P>, counters: &Counters) {
-    for (counter, n) in contents.counted.counters() {
-        counters.add(counter, n);
-    }
-    for (reason, n) in contents.counted.drops() {
-        counters.count_drops(reason, n);
     }
 }

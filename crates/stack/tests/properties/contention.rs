@@ -68,7 +68,6 @@ fn a_thread_in_the_stack_keeps_all_others_out(arch: Architecture) {
 /// "The number of groups may far exceed the number of threads" (Willmann, 3.2.2), and so for shards: cells are
 /// independent.
 #[every_arch(only(
-    adaptive,
     connp_l_4,
     connp_l_128,
     connp_l_1024,
@@ -83,6 +82,14 @@ fn a_thread_in_the_stack_keeps_all_others_out(arch: Architecture) {
 fn a_busy_cell_does_not_block_other_cells(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         second_connection(arch, ends, (0, 1), goes_through);
+    }
+}
+
+/// The same once `adaptive` has several groups for each receive thread.
+#[test]
+fn a_busy_group_does_not_block_other_groups() {
+    for ends in Ends::BOTH_FAMILIES {
+        second_connection(Architecture::named("adaptive:16"), ends, (0, 1), goes_through);
     }
 }
 

@@ -207,6 +207,9 @@ fn nobody_is_inside_a_closed_gate_or_left_outside_an_open_one() {
     holds(|| gate::passes_while_it_closes::<Checked>(Passes::Caller));
     holds(|| gate::passes_while_it_closes::<Checked>(Passes::CallerAtOnce));
     holds(|| gate::passes_while_it_closes::<Checked>(Passes::Driver));
+    holds(|| gate::passes_while_a_driver_closes::<Checked>(Passes::Caller));
+    holds(|| gate::passes_while_a_driver_closes::<Checked>(Passes::Driver));
+    holds(gate::two_close::<Checked>);
 }
 
 #[every_arch(only(up, shared_nothing, connp_t_lwkt, adaptive))]

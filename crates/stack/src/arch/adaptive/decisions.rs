@@ -153,6 +153,8 @@ pub enum DecisionOutcome {
     Kept(DecisionMeasure),
     /// It was a loss, and the group has its former place again.
     Reverted(DecisionMeasure),
+    /// The number of groups was changed before it was measured.
+    Unmeasured,
 }
 
 /// One decision of `adaptive`: a flow group gets another place.
@@ -198,6 +200,7 @@ impl fmt::Display for GroupDecision {
             DecisionOutcome::OnTrial => write!(f, "on trial against {}", self.before),
             DecisionOutcome::Kept(after) => write!(f, "kept: {after}, {} before", self.before),
             DecisionOutcome::Reverted(after) => write!(f, "reverted: {after}, {} before", self.before),
+            DecisionOutcome::Unmeasured => f.write_str("the groups were made anew before it was measured"),
         }
     }
 }
@@ -233,6 +236,12 @@ impl DecisionLog {
         if let Some(decision) = self.latest.iter_mut().rev().find(|decision| decision.number == number) {
             decision.outcome = outcome;
         }
+    }
+
+    /// The groups are made anew, and nothing is on trial any more.
+    pub fn end_trials(&mut self) {
+        let on_trial = |decision: &&mut GroupDecision| decision.outcome == DecisionOutcome::OnTrial;
+        self.latest.iter_mut().filter(on_trial).for_each(|decision| decision.outcome = DecisionOutcome::Unmeasured);
     }
 
     /// All that are kept, oldest first.

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use observe::Time;
 use sync::{Atomic, Lock, Ordering, Platform};
 
-use super::GROUPS_PER_THREAD;
 use super::decisions::{GroupDecision, GroupPlace};
 use super::load::ReceiveThreads;
+use super::number::{NumberWindow, SOME};
 use super::policy::{Book, GroupCounts, Lengths, WindowEnd};
 use super::queues::{QueueClaims, QueueUse};
 use crate::alarm::Alarms;
 use crate::arch::due_cells::DueCells;
 use crate::arch::polled::{CellUse, Domain};
+use crate::batch_checks::REBUILDS;
 use crate::place::Cell;
 use crate::shared::Shared;
 
@@ -33,16 +34,21 @@ pub(super) struct FlowGroup<P: Platform> {
 }
 
 impl<P: Platform> FlowGroup<P> {
-    /// A shared group.
+    /// A shared group; or one that is at home where its flows arrive.
     pub(super) fn new(
         shared: Arc<Shared<P>>,
         index: usize,
-        lengths: Lengths,
+        (lengths, at_home): (Lengths, bool),
         due: Arc<DueCells<P>>,
         book: Arc<Lock<Book, P>>,
     ) -> Self {
         let (home, deadline) = (P::AtomicUsize::new(SHARED), P::AtomicU64::new(u64::MAX));
-        FlowGroup { shared, index, lengths, home, deadline, due, book }
+        let group = FlowGroup { shared, index, lengths, home, deadline, due, book };
+        if at_home {
+            group.home.store(group.arrives_at(), Ordering::Relaxed);
+            group.due.mark(group.arrives_at(), index);
+        }
+        group
     }
 
     fn alarms(&self) -> &Alarms<P> {
@@ -55,12 +61,16 @@ impl<P: Platform> FlowGroup<P> {
         self.index % self.alarms().threads().max(1)
     }
 
-    /// A window ends in which the group was at `place`, and stays there or not. Returns whether the calling thread is to claim its
-    /// transmit queues: all groups that arrive at it are at home there.
-    fn ends_alone(&self, place: GroupPlace, stays: bool, now: Time, book: &mut Book) -> bool {
-        let (links, thread) = (self.shared.links(), self.arrives_at());
+    /// Whether the group, at `place`, is at home where its flows arrive, and the calling thread is there.
+    fn is_at_home(&self, place: GroupPlace) -> bool {
         let is_here = |thread| self.alarms().is_run_here(thread);
-        let at_home = stays && is_here(thread) && matches!(place, GroupPlace::Home(home) if is_here(home));
+        is_here(self.arrives_at()) && matches!(place, GroupPlace::Home(home) if is_here(home))
+    }
+
+    /// A window ends, of a group that is `at_home` where its flows arrive, or not. Returns whether the calling thread is to claim its
+    /// transmit queues: all groups that arrive at it are at home there.
+    fn ends_alone(&self, at_home: bool, now: Time, book: &mut Book) -> bool {
+        let (links, thread) = (self.shared.links(), self.arrives_at());
         let holds = || links.has_claimed_served(thread);
         links.flows_leave_where_they_arrive() && book.queues[thread].window(at_home, self.lengths.alone, now, holds)
     }
@@ -74,9 +84,18 @@ impl<P: Platform> FlowGroup<P> {
         let (now, caller, known) = (self.shared.clock().now(), P::thread_index(), self.alarms());
         let end = WindowEnd { group: self.index, place, now, caller, here: known.here(), known };
         let mut book = self.book.lock();
+        let is_over = counts.has_begun();
         let next = counts.end(&self.lengths, &end, &mut book);
-        let claims = self.ends_alone(place, next.is_none(), now, &mut book);
+        let at_home = next.is_none() && self.is_at_home(place);
+        let claims = self.ends_alone(at_home, now, &mut book);
+        let shared = next.is_none() && place == GroupPlace::Shared;
+        let elsewhere = next.unwrap_or(place) != GroupPlace::Home(self.arrives_at());
+        let number = NumberWindow { at_home, shared, elsewhere, now };
+        let rebuilds = is_over && book.ends(&number);
         drop(book);
+        if rebuilds {
+            self.shared.links().checks().ask_for(REBUILDS);
+        }
         if claims {
             self.shared.links().claim_served_until(self.arrives_at(), self.lengths.mail);
         }
@@ -102,7 +121,7 @@ impl<P: Platform> ReceiveThreads for Alarms<P> {
 impl<P: Platform> Domain<P> for FlowGroup<P> {
     const WHOLE: bool = false;
     const SHARED: bool = true;
-    const CELLS_OF_A_THREAD: u32 = GROUPS_PER_THREAD as u32;
+    const CELLS_OF_A_THREAD: u32 = SOME as u32;
     const BUDGET: usize = 256;
     const TURNS: u32 = 64;
     type Counts = GroupCounts;
@@ -172,6 +191,10 @@ impl<P: Platform> Domain<P> for FlowGroup<P> {
 
     fn decisions(&self) -> Vec<GroupDecision> {
         self.book.lock().log.all()
+    }
+
+    fn book(&self) -> Option<&Arc<Lock<Book, P>>> {
+        Some(&self.book)
     }
 
     fn queue_claims(&self) -> Vec<QueueClaims> {

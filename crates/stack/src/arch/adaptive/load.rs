@@ -35,6 +35,8 @@ pub struct Loads {
     threads: Vec<ThreadLoad>,
     /// Packets and calls in a period.
     period: u64,
+    /// Times that a group would have been moved if it had been smaller.
+    too_large: u64,
 }
 
 /// A group is to be moved from a busy thread.
@@ -56,12 +58,29 @@ impl Loads {
         let (then, by_group) = (vec![0; threads], vec![0; groups]);
         let first = ThreadLoad { work: 0, since: now, slept: 0, then, by_group };
         let thread = |_| first.clone();
-        Loads { threads: (0..threads).map(thread).collect(), period }
+        Loads { threads: (0..threads).map(thread).collect(), period, too_large: 0 }
     }
 
     /// Packets and calls of all receive threads, ever.
     pub fn total(&self) -> u64 {
         self.threads.iter().map(|thread| thread.work).sum()
+    }
+
+    /// How often a thread has found that it is overloaded and another one is idle, and that its group was too large to be moved there.
+    pub fn too_large(&self) -> u64 {
+        self.too_large
+    }
+
+    /// Packets and calls of each receive thread, ever.
+    pub fn work(&self) -> Vec<u64> {
+        self.threads.iter().map(|thread| thread.work).collect()
+    }
+
+    /// Whether no receive thread has had four times the work of another one since each had what `then` says.
+    pub fn is_even_since(&self, then: &[u64]) -> bool {
+        let since = |(thread, then): (&ThreadLoad, &u64)| thread.work - then;
+        let work = || self.threads.iter().zip(then).map(since);
+        work().max().unwrap_or(0) < 4 * work().min().unwrap_or(0)
     }
 
     /// A window of a group ended at its home, with so many packets and calls.
@@ -81,11 +100,12 @@ impl Loads {
         let (slept, since) = (known.slept(thread), load.since);
         let overloaded = slept == load.slept;
         let idle = |other: usize| self.threads[other].work - load.then[other];
-        let takes = |other: &usize| {
-            *other != thread && known.sleeps(*other) && 4 * idle(*other) <= busy && 2 * own + idle(*other) <= busy
-        };
+        let is_idle = |other: &usize| *other != thread && known.sleeps(*other) && 4 * idle(*other) <= busy;
+        let takes = |other: &usize| is_idle(other) && 2 * own + idle(*other) <= busy;
         let found = (0..self.threads.len()).find(takes).filter(|_| overloaded).map(|to| (to, idle(to)));
+        let too_large = overloaded && found.is_none() && (0..self.threads.len()).any(|other| is_idle(&other));
         let all = self.total() - load.then.iter().sum::<u64>();
+        self.too_large += u64::from(too_large);
         // Perhaps the next group whose window ends is small enough.
         if overloaded && found.is_none() && busy < 2 * self.period {
             return None;
@@ -173,6 +193,19 @@ mod tests {
         (0..2).for_each(|group| loads.worked(BUSY, group, 500));
         let found = loads.relief(BUSY, 0, at(750), &Slept(1));
         assert_eq!(found, Some(Relief { to: IDLE, busy: 1000, idle: 0, rate: 4000 }));
+    }
+
+    /// Not where no thread is idle, or the busy one sleeps.
+    #[test]
+    fn a_group_that_is_too_large_to_move_is_counted() {
+        for (work, idle, slept, too_large) in
+            [(501, 0, 0, true), (500, 0, 0, false), (501, 251, 0, false), (501, 0, 1, false)]
+        {
+            let mut loads = loads([work, PERIOD - work]);
+            loads.worked(IDLE, 2, idle);
+            let _ = loads.relief(BUSY, 0, at(500), &Slept(slept));
+            assert_eq!(loads.too_large() == 1, too_large, "{work} of {PERIOD}, {idle} there, {slept} sleeps");
+        }
     }
 
     /// Each group is looked at when its window ends, until a second period is over.

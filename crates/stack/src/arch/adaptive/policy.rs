@@ -20,6 +20,7 @@ use super::decisions::{
     WindowCounts,
 };
 use super::load::{self, Loads, ReceiveThreads};
+use super::number::{NumberOfGroups, NumberWindow};
 use super::queues::QueueUse;
 use crate::arch::polled::{CellUse, UseCause};
 
@@ -36,6 +37,8 @@ pub struct Lengths {
     pub alone: u32,
     /// Frames that other threads leave there before the claim ends.
     pub mail: usize,
+    /// Windows of all groups, at home or shared, after which there are to be fewer or more groups.
+    pub settled: u32,
 }
 
 /// Stands for the threads whose entries are handed over. It differs from the value that stands for a thread without an index.
@@ -124,6 +127,23 @@ pub struct Book {
     pub log: DecisionLog,
     /// The transmit queues, by receive thread.
     pub queues: Box<[QueueUse]>,
+    /// How many groups there are.
+    pub number: NumberOfGroups,
+}
+
+impl Book {
+    /// Groups are made at `now`, for so many receive threads. Returns their number.
+    pub fn begin(&mut self, threads: usize, period: u64, now: Time) -> usize {
+        let groups = self.number.begin() * threads.max(1);
+        self.loads = Loads::new((threads, groups), period, now);
+        self.log.end_trials();
+        groups
+    }
+
+    /// The window of a group ends. True: there are to be fewer or more of them.
+    pub fn ends(&mut self, window: &NumberWindow) -> bool {
+        self.number.window(window, &self.loads)
+    }
 }
 
 impl GroupCounts {
@@ -186,6 +206,11 @@ impl GroupCounts {
         } else {
             self.past.votes -= weight;
         }
+    }
+
+    /// Whether a window has begun: the first entry ends none.
+    pub fn has_begun(&self) -> bool {
+        self.past.length != 0
     }
 
     /// Ends the window. Returns another place for the group, if it is to have one.
@@ -327,7 +352,7 @@ mod tests {
         }
     }
 
-    const LENGTHS: Lengths = Lengths { first: 4, longest: 8, period: 1000, alone: 4, mail: 4 };
+    const LENGTHS: Lengths = Lengths { first: 4, longest: 8, period: 1000, alone: 4, mail: 4, settled: 4 };
     /// Of receive thread 0.
     const RECEIVER: usize = 7;
     /// Of no receive thread.
@@ -347,7 +372,8 @@ mod tests {
     impl Group {
         fn new() -> Group {
             let loads = Loads::new((2, 2), LENGTHS.period, Time::from_nanos(0));
-            let book = Book { loads, log: DecisionLog::default(), queues: Box::default() };
+            let book =
+                Book { loads, log: DecisionLog::default(), queues: Box::default(), number: NumberOfGroups::new(4) };
             let (counts, place, known) = (GroupCounts::default(), GroupPlace::Shared, Asleep(None));
             Group { counts, place, book, windows: 0, known }
         }

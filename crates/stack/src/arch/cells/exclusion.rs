@@ -3,9 +3,10 @@
 use std::sync::{Arc, Weak};
 
 use observe::Time;
-use sync::{Platform, ThreadClass};
+use sync::{Lock, Platform, ThreadClass};
 
 use crate::arch::adaptive::decisions::GroupDecision;
+use crate::arch::adaptive::policy::Book;
 use crate::arch::adaptive::queues::QueueClaims;
 use crate::arch::due_cells::DueCells;
 use crate::arch::owned_cells::OwnedCells;
@@ -85,6 +86,11 @@ pub trait Exclusion<P: Platform>: Send + Sync + 'static {
     /// See [`RunningArchitecture::queue_claims`](crate::arch::RunningArchitecture::queue_claims).
     fn queue_claims(&self) -> Vec<QueueClaims> {
         Vec::new()
+    }
+
+    /// See [`RunningArchitecture::book`](crate::arch::RunningArchitecture::book).
+    fn book(&self) -> Option<&Arc<Lock<Book, P>>> {
+        None
     }
 
     /// Runs `f` in the cell now, on the calling thread, if that thread may use the cell. `None`: `f` was not called.
