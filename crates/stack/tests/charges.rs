@@ -222,7 +222,7 @@ fn a_segment_and_its_answer_cost_the_same_with_many_groups() {
 #[test]
 fn an_idle_poll_looks_at_no_group() {
     for ends in Ends::BOTH_FAMILIES {
-        let [locked, adaptive] = ["connp-l:4", "adaptive"].map(|name| {
+        let [locked, adaptive] = ["connp-l:4", "adaptive:16"].map(|name| {
             let (mut node, ..) = connected(Architecture::named(name), ends);
             let polls = [(); 3].map(|()| loads(|| node.driver.poll()));
             assert_eq!(polls[2].0, 0);

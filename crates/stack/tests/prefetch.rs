@@ -93,7 +93,7 @@ fn owns_its_flows(arch: Architecture) -> bool {
 #[test]
 fn connections_of_a_batch_are_asked_for_in_all_groups_at_home() {
     for ends in Ends::BOTH_FAMILIES {
-        let mut crowd = Crowd::of(Architecture::named("adaptive"), ends, 16 * 50);
+        let mut crowd = Crowd::of(Architecture::named("adaptive:16"), ends, 16 * 50);
         let all = |crowd: &mut Crowd| (0..20).map(|part| crowd.receive(part * 40..(part + 1) * 40)).sum::<u64>();
         while crowd.node.stack.decisions().len() < 16 {
             assert!(all(&mut crowd) < 16 * 50, "not all groups are at home");
@@ -151,10 +151,9 @@ fn connections_of_events_are_asked_for_where_there_are_many() {
 /// would for that of a single cell, where each cell has as many.
 #[test]
 fn connections_of_events_are_asked_for_where_many_cells_have_a_few() {
-    let groups = [("connp-l:8", 100), ("connp-l:128", 12), ("adaptive", 60)];
+    let groups = [("connp-l:8", 100), ("connp-l:128", 12), ("adaptive:16", 60)];
     for ((arch, each), ends) in groups.iter().flat_map(|case| Ends::BOTH_FAMILIES.map(|ends| (*case, ends))) {
-        let cells =
-            if arch == "adaptive" { 16 } else { arch.split(':').nth(1).map_or(1, |cells| cells.parse().unwrap_or(1)) };
+        let cells = arch.split(':').nth(1).map_or(1, |cells| cells.parse().unwrap_or(1));
         let mut crowd = Crowd::of(Architecture::named(arch), ends, cells * each);
         let set = watched(&crowd);
         crowd.receive(100..140);
