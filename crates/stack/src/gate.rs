@@ -204,12 +204,14 @@ impl<P: Platform> Gate<P> {
     #[cold]
     #[inline(never)]
     fn wait_outside(&self, here: &GatePresence<P>, rest: &mut dyn FnMut()) {
+        let mut rested = false;
         loop {
             sync::lock_order::assert_only_users_held::<P>("waiting outside the gate");
             here.0.store(0, Ordering::Release);
             let step = self.step.load(Ordering::Acquire);
             if step != OPEN {
-                self.rest_before(here, rest);
+                // Once: it owns none again before it polls, and the thread that closes must find nobody inside at last.
+                rested = rested || self.rest_before(here, rest);
                 P::futex_wait(&self.step, step, None);
             }
             here.0.store(1, Ordering::Relaxed);
@@ -221,14 +223,16 @@ impl<P: Platform> Gate<P> {
     }
 
     /// A caller is about to wait outside: unless the state moves, it gives up its cells, as a driver inside, so that nothing moves
-    /// meanwhile.
-    fn rest_before(&self, here: &GatePresence<P>, rest: &mut dyn FnMut()) {
+    /// meanwhile. Returns whether it has.
+    fn rest_before(&self, here: &GatePresence<P>, rest: &mut dyn FnMut()) -> bool {
         here.0.store(DRIVER | 1, Ordering::Relaxed);
         P::light_fence();
-        if matches!(self.step.load(Ordering::Acquire), DRAINING | RESTING) {
+        let rests = matches!(self.step.load(Ordering::Acquire), DRAINING | RESTING);
+        if rests {
             rest();
         }
         here.0.store(0, Ordering::Release);
+        rests
     }
 
     /// A driver passes for one turn. If the gate is being closed, `rest` is called, which gives up the cells that the
