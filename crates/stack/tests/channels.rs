@@ -86,7 +86,8 @@ impl<P: Platform> User<P> {
         let mut node = Node::<P>::with_known_peer(config);
         node.exchange(&neighbour_solicitation());
         let listener = node.listen(PORT, 4);
-        let answers = node.exchange(&Segment::syn(PEER_PORT, PORT).options(TcpOptions::new(&TIMESTAMPS)).frame_over(ends));
+        let answers =
+            node.exchange(&Segment::syn(PEER_PORT, PORT).options(TcpOptions::new(&TIMESTAMPS)).frame_over(ends));
         let ack = tcp_of(&answers[0]).expect("a SYN-ACK").0.seq.0.wrapping_add(1);
         let seq = ISS.wrapping_add(1);
         let established = Segment { window: 60_000, ..Segment::ack((PEER_PORT, PORT), seq, ack) };
@@ -275,7 +276,10 @@ fn a_sender_without_credit_does_not_wait_for_the_owner(arch: Architecture) {
             }
             while !user.is(Readiness::WRITABLE) {
                 let sent = user.peer(TcpFlags::ACK, b"");
-                assert!(!sent.is_empty() || user.is(Readiness::WRITABLE), "all is acknowledged, and it is not writable");
+                assert!(
+                    !sent.is_empty() || user.is(Readiness::WRITABLE),
+                    "all is acknowledged, and it is not writable"
+                );
             }
             (messages, user.send(&[2; 3000]))
         });
