@@ -176,7 +176,7 @@ fn ask(request: &Request, target: &Target) -> Result<(), Failure> {
             let list = |name: &str| answer[name].as_array().map_or(&[][..], Vec::as_slice);
             let (decisions, numbers, claims) = (list("decisions"), list("numbers"), list("claims"));
             decisions.iter().chain(numbers).chain(claims).filter_map(Value::as_str).for_each(|line| println!("{line}"));
-            if decisions.is_empty() {
+            if decisions.is_empty() && numbers.is_empty() {
                 println!("{} has decided nothing", word("arch"));
             }
         }
