@@ -31,8 +31,9 @@ pub struct Args {
 ///
 /// `adaptive` counts the uses of its groups of flows, and changes their places. Each line is such a change: when, the group,
 /// its place before and after, the counts that led to it, and whether it was kept or undone after a trial.
-/// The lines behind these are changes of the number of groups, made or refused. The last ones tell, for each receive thread, since when it sends without a lock, because all groups of its transmit queues
-/// are at home there, and what ended the earlier claims of these queues.
+/// The lines behind these are changes of the number of groups, made or refused. The last ones tell, for each receive thread,
+/// since when it sends without a lock, because all groups of its transmit queues are at home there, and what ended the earlier
+/// claims of these queues.
 #[derive(ClapArgs)]
 #[command(after_help = include_str!("help/explain.txt").trim_end())]
 pub struct ExplainArgs {

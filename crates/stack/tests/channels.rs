@@ -23,7 +23,7 @@ use wire::tcp::TcpFlags;
 const PORT: u16 = 80;
 const PEER_PORT: u16 = 2000;
 const BUFFER: u32 = 16 << 10;
-/// The timestamps option of the peer's segments, whose clock stands still.
+/// The timestamps option of the peer's segments. Its clock stands still.
 const TIMESTAMPS: [u8; 12] = [1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0];
 
 static PROFILE: ProfileTable<Awake> = ProfileTable::new();

@@ -144,15 +144,15 @@ fn a_tick_without_fences_is_found() {
 /// runs that model.
 #[test]
 fn nobody_is_inside_a_closed_gate() {
-    explore_all(|| passes_while_it_closes::<Loom>(Passes::Caller)).expect("the model holds");
-    explore_all(|| passes_while_it_closes::<Loom>(Passes::CallerAtOnce)).expect("the model holds");
+    explore_all(|| passes_while_it_closes::<Loom>(Passes::Caller, false)).expect("the model holds");
+    explore_all(|| passes_while_it_closes::<Loom>(Passes::CallerAtOnce, false)).expect("the model holds");
 }
 
 /// The thread that passes and the thread that closes each write a word and then read the other's.
 #[test]
 fn a_gate_without_fences_is_found() {
     for passes in [Passes::Caller, Passes::CallerAtOnce] {
-        let message = explore_all(move || passes_while_it_closes::<Planted<Loom, NoFence>>(passes));
+        let message = explore_all(move || passes_while_it_closes::<Planted<Loom, NoFence>>(passes, false));
         let message = message.expect_err("loom must find the fault");
         assert!(
             message.contains("while a thread is inside") || message.contains("before it moved"),

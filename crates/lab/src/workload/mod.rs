@@ -242,14 +242,15 @@ impl Bench {
     /// The sum of a stack's decisions, the latest of them, and the changes of the number of its groups.
     fn explain(&self, end: &str, stack: &Stack) -> Vec<String> {
         let decisions = stack.decisions();
-        let Some(last) = decisions.last() else { return Vec::new() };
         let undone =
             decisions.iter().filter(|decision| matches!(decision.outcome, DecisionOutcome::Reverted(_))).count();
         let shown = &decisions[decisions.len().saturating_sub(DECISIONS_SHOWN)..];
-        let sum = format!("{}: its {end} decided {} times, {undone} of the latest undone", self.name, last.number + 1);
+        let sum = decisions.last().map(|last| {
+            format!("{}: its {end} decided {} times, {undone} of the latest undone", self.name, last.number + 1)
+        });
         let latest = shown.iter().map(|decision| format!("{}, {end}: {decision}", self.name));
         let numbers = stack.group_numbers().into_iter().map(|change| format!("{}, {end}: {change}", self.name));
-        std::iter::once(sum).chain(latest).chain(numbers).collect()
+        sum.into_iter().chain(latest).chain(numbers).collect()
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use stack::gate::{CloseRefused, Gate};
+use stack::gate::Gate;
 use sync::{Atomic, Ordering, Platform, ThreadClass};
 
 /// How the other thread passes.
@@ -20,18 +20,9 @@ pub enum Passes {
 }
 
 /// One thread passes while another closes the gate and moves the state, of two words: inside, either both have moved or
-/// neither has. The closing thread sees earlier writes made inside, and the other thread does not stay outside.
-pub fn passes_while_it_closes<P: Platform>(passes: Passes) {
-    passes_while::<P>(passes, false);
-}
-
-/// The same where a driver closes it as the last step of its turn. It may lose its patience.
-#[allow(dead_code)] // loom runs the other
-pub fn passes_while_a_driver_closes<P: Platform>(passes: Passes) {
-    passes_while::<P>(passes, true);
-}
-
-fn passes_while<P: Platform>(passes: Passes, in_turn: bool) {
+/// neither has. The closing thread sees earlier writes made inside, and the other thread does not stay outside. `in_turn`: a driver
+/// closes it as the last step of its turn, and may lose its patience.
+pub fn passes_while_it_closes<P: Platform>(passes: Passes, in_turn: bool) {
     let gate = Arc::new(Gate::<P>::default());
     let words = Arc::new([P::AtomicU32::new(0), P::AtomicU32::new(0)]);
     let (used, owned) = (Arc::new(P::AtomicU32::new(0)), Arc::new(P::AtomicBool::new(false)));
@@ -72,7 +63,7 @@ fn passes_while<P: Platform>(passes: Passes, in_turn: bool) {
     let attempt = || {
         let before = used.load(Ordering::Relaxed);
         words.iter().for_each(|word| word.store(1, Ordering::Relaxed));
-        // Like an architecture whose cell another thread owns.
+        // Like an architecture with a cell that another thread owns.
         (!owned.load(Ordering::Relaxed)).then_some(before)
     };
     let before = if drained { closing.rest(|| (), attempt) } else { None };
@@ -86,35 +77,4 @@ fn passes_while<P: Platform>(passes: Passes, in_turn: bool) {
     P::join(other).expect("the other thread ends well");
     let after = used.load(Ordering::Relaxed);
     assert!(before == 1 && after == 1 || before == 0 && after == 2, "{before} before it moved, {after} after");
-}
-
-/// A driver closes the gate in its turn, and another thread closes it, too: that one waits, and is not refused. A driver is refused,
-/// while another one closes it or is about to. A caller cannot close it in its turn.
-#[allow(dead_code)] // loom runs callers only
-pub fn two_close<P: Platform>() {
-    let gate = Arc::new(Gate::<P>::default());
-    let known = Arc::new(P::AtomicBool::new(false));
-    let other = {
-        let (gate, known) = (gate.clone(), known.clone());
-        P::spawn("other", None, ThreadClass::Application, move || {
-            drop(gate.enter());
-            known.store(true, Ordering::Release);
-            assert!(gate.close().is_ok(), "the driver opens it again soon");
-            let inside = gate.enter();
-            assert!(matches!(gate.close_in_turn(), Err(CloseRefused::Inside)));
-            drop(inside);
-        })
-    };
-    while !known.load(Ordering::Acquire) {
-        P::yield_now();
-    }
-    for _ in 0..2 {
-        let turn = gate.enter_as_driver(|| ());
-        drop(gate.close_in_turn());
-        drop(turn);
-    }
-    P::join(other).expect("the other thread ends well");
-    let turn = gate.enter_as_driver(|| ());
-    assert!(gate.close_in_turn().is_ok(), "it is open, and nobody closes it");
-    drop(turn);
 }

@@ -21,6 +21,7 @@
 mod accept_queue;
 mod alarms;
 mod backlog;
+mod closing;
 mod due_cells;
 mod frame_input;
 mod gate;
@@ -204,12 +205,12 @@ fn groups_that_change_hands_all_the_time() {
 
 #[test]
 fn nobody_is_inside_a_closed_gate_or_left_outside_an_open_one() {
-    holds(|| gate::passes_while_it_closes::<Checked>(Passes::Caller));
-    holds(|| gate::passes_while_it_closes::<Checked>(Passes::CallerAtOnce));
-    holds(|| gate::passes_while_it_closes::<Checked>(Passes::Driver));
-    holds(|| gate::passes_while_a_driver_closes::<Checked>(Passes::Caller));
-    holds(|| gate::passes_while_a_driver_closes::<Checked>(Passes::Driver));
-    holds(gate::two_close::<Checked>);
+    holds(|| gate::passes_while_it_closes::<Checked>(Passes::Caller, false));
+    holds(|| gate::passes_while_it_closes::<Checked>(Passes::CallerAtOnce, false));
+    holds(|| gate::passes_while_it_closes::<Checked>(Passes::Driver, false));
+    holds(|| gate::passes_while_it_closes::<Checked>(Passes::Caller, true));
+    holds(|| gate::passes_while_it_closes::<Checked>(Passes::Driver, true));
+    holds(closing::two_close::<Checked>);
 }
 
 #[every_arch(only(up, shared_nothing, connp_t_lwkt, adaptive))]
