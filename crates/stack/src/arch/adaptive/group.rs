@@ -90,7 +90,7 @@ impl<P: Platform> FlowGroup<P> {
         let claims = self.ends_alone(at_home, now, &mut book);
         let shared = next.is_none() && place == GroupPlace::Shared;
         let elsewhere = next.unwrap_or(place) != GroupPlace::Home(self.arrives_at());
-        let number = NumberWindow { at_home, shared, elsewhere, now };
+        let number = NumberWindow { group: self.index, at_home, shared, elsewhere, now };
         let rebuilds = is_over && book.ends(&number);
         drop(book);
         if rebuilds {

@@ -2,7 +2,7 @@
 //!
 //! Groups have lines of their own, and connections of a group lie together: where all are at home, more than one for each receive
 //! thread only costs misses. Where threads share them, each visit keeps the others out of a group, and more groups meet less often. So
-//! there are [`FEW`] at first; [`SOME`] once these have ended some windows elsewhere than at home where their flows arrive, because all
+//! there are [`FEW`] at first; [`SOME`] once one of these has ended some windows elsewhere than at home where its flows arrive, because all
 //! connections of a receive thread are elsewhere with its group, or once there is load that could be moved if groups were smaller;
 //! [`MANY`] once most windows have ended with their groups shared; and [`FEW`] again once all groups have been at home where
 //! their flows arrive for many windows in a row.
@@ -55,9 +55,9 @@ pub enum NumberReason {
         /// Of all groups together.
         windows: u32,
     },
-    /// So many more windows have ended elsewhere than at home where the flows arrive.
+    /// So many more windows of one group have ended elsewhere than at home where its flows arrive.
     Elsewhere {
-        /// Of all groups together.
+        /// Of that group.
         windows: u32,
     },
     /// A receive thread has not slept, another one sleeps and has a quarter of its work or less, and no group is small enough to move
@@ -98,7 +98,9 @@ impl fmt::Display for GroupNumber {
         match reason {
             NumberReason::AllAtHome { windows } => write!(f, "all were at home in {windows} windows")?,
             NumberReason::MostlyShared { windows } => write!(f, "shared in {windows} windows more than at home")?,
-            NumberReason::Elsewhere { windows } => write!(f, "elsewhere in {windows} windows more than at home")?,
+            NumberReason::Elsewhere { windows } => {
+                write!(f, "one was elsewhere in {windows} windows more than at home")?;
+            }
             NumberReason::Load => f.write_str("none is small enough to move to a thread that sleeps")?,
         }
         match outcome {
@@ -112,6 +114,8 @@ impl fmt::Display for GroupNumber {
 /// The end of a group's window.
 #[derive(Clone, Copy, Debug)]
 pub struct NumberWindow {
+    /// The group.
+    pub group: usize,
     /// Of a group that is at home where its flows arrive and stays there; the calling thread is that one.
     pub at_home: bool,
     /// Of one that is shared and stays so.
@@ -135,8 +139,10 @@ pub struct NumberOfGroups {
     home: u32,
     /// The work of each receive thread when they began.
     then: Vec<u64>,
-    /// Windows that ended shared, or elsewhere if there are few groups, less those that ended at home.
+    /// Windows that ended shared, less those that ended at home.
     shared: u32,
+    /// Of each group, if there are few: windows that ended elsewhere, less those that ended at home.
+    elsewhere: Vec<u32>,
     /// Groups that were too large to move, when there began to be few.
     too_large: u64,
     /// Times in a row that few groups did not last.
@@ -151,7 +157,7 @@ pub struct NumberOfGroups {
 impl NumberOfGroups {
     /// [`FEW`]; these again, or many, after `first` windows at the earliest.
     pub fn new(first: u32) -> Self {
-        let (then, log) = (Vec::new(), VecDeque::with_capacity(KEPT));
+        let (then, elsewhere, log) = (Vec::new(), Vec::new(), VecDeque::with_capacity(KEPT));
         let (home, shared, too_large, failures, rest, refusals, changes) = (0, 0, 0, 0, 0, 0, 0);
         let groups = if first == NEVER { SOME } else { FEW };
         NumberOfGroups {
@@ -161,6 +167,7 @@ impl NumberOfGroups {
             home,
             then,
             shared,
+            elsewhere,
             too_large,
             failures,
             rest,
@@ -172,7 +179,8 @@ impl NumberOfGroups {
 
     /// The groups are made, with new counts of their loads. Returns how many there are for each receive thread.
     pub fn begin(&mut self) -> usize {
-        (self.home, self.shared, self.too_large) = (0, 0, 0);
+        self.too_large = 0;
+        self.forget_windows();
         self.groups()
     }
 
@@ -212,8 +220,13 @@ impl NumberOfGroups {
 
     fn ends(&mut self, outcome: NumberOutcome) {
         self.asked = None;
-        (self.home, self.shared) = (0, 0);
+        self.forget_windows();
         self.log.back_mut().into_iter().for_each(|last| last.outcome = outcome);
+    }
+
+    fn forget_windows(&mut self) {
+        (self.home, self.shared) = (0, 0);
+        self.elsewhere.clear();
     }
 
     fn wait(&self, doublings: u32) -> u32 {
@@ -240,9 +253,13 @@ impl NumberOfGroups {
     }
 
     fn with_few(&mut self, end: &NumberWindow, loads: &Loads) -> Option<(usize, NumberReason)> {
-        self.shared = if end.elsewhere { self.shared + 1 } else { self.shared.saturating_sub(u32::from(end.at_home)) };
-        let reason = if self.shared >= (self.first / AWAY).max(1) {
-            NumberReason::Elsewhere { windows: self.shared }
+        if self.elsewhere.len() <= end.group {
+            self.elsewhere.resize(end.group + 1, 0);
+        }
+        let windows = &mut self.elsewhere[end.group];
+        *windows = if end.elsewhere { *windows + 1 } else { windows.saturating_sub(u32::from(end.at_home)) };
+        let reason = if *windows >= (self.first / AWAY).max(1) {
+            NumberReason::Elsewhere { windows: *windows }
         } else if loads.too_large() > self.too_large {
             NumberReason::Load
         } else {
@@ -282,10 +299,11 @@ mod tests {
 
     const WAIT: u32 = 2 * AWAY;
     const NOW: Time = Time::from_nanos(1_000_002_003);
-    const HOME: NumberWindow = NumberWindow { at_home: true, shared: false, elsewhere: false, now: NOW };
-    const SHARED: NumberWindow = NumberWindow { at_home: false, shared: true, elsewhere: true, now: NOW };
+    const HOME: NumberWindow = NumberWindow { group: 1, at_home: true, shared: false, elsewhere: false, now: NOW };
+    const SHARED: NumberWindow = NumberWindow { group: 1, at_home: false, shared: true, elsewhere: true, now: NOW };
     /// Of a group the calls of which are made elsewhere: its home is not where its flows arrive.
-    const AWAY_FROM_HOME: NumberWindow = NumberWindow { at_home: false, shared: false, elsewhere: true, now: NOW };
+    const AWAY_FROM_HOME: NumberWindow =
+        NumberWindow { group: 1, at_home: false, shared: false, elsewhere: true, now: NOW };
 
     struct Known {
         numbers: NumberOfGroups,
@@ -334,6 +352,17 @@ mod tests {
             let windows = WAIT / AWAY;
             assert_eq!(known.numbers.log()[0].reason, NumberReason::Elsewhere { windows });
         }
+    }
+
+    /// The group of one receive thread is at home, and the other receive thread's is not.
+    #[test]
+    fn there_are_some_once_one_of_few_is_elsewhere() {
+        let mut known = Known::new();
+        let elsewhere = |window: &u32| {
+            assert!((0..window % 4).all(|_| !known.window(&NumberWindow { group: 0, ..HOME })));
+            known.window(&SHARED)
+        };
+        assert_eq!((1..WAIT).find(elsewhere), Some(WAIT / AWAY));
     }
 
     #[test]
@@ -452,7 +481,7 @@ mod tests {
         assert_eq!(
             said,
             [
-                "1.000002 s: 1 -> 16 groups for each receive thread: elsewhere in 2 windows more than at home; in 250 us",
+                "1.000002 s: 1 -> 16 groups for each receive thread: one was elsewhere in 2 windows more than at home; in 250 us",
                 "1.000002 s: 16 -> 1 groups for each receive thread: all were at home in 64 windows; asked for"
             ]
         );
