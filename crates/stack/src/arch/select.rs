@@ -101,7 +101,7 @@ fn families() -> impl Iterator<Item = Family> {
 }
 
 /// The architecture of a stack for which none was chosen.
-const DEFAULT: Family = Family::connp_l;
+const DEFAULT: Family = Family::adaptive;
 
 /// A process architecture with its options. It is read from a name and printed as one; code that treats architectures
 /// differently reads [`Architecture::properties`].

@@ -71,6 +71,11 @@ impl Loads {
         self.too_large
     }
 
+    /// The number of receive threads.
+    pub fn threads(&self) -> usize {
+        self.threads.len()
+    }
+
     /// Packets and calls of each receive thread, ever.
     pub fn work(&self) -> Vec<u64> {
         self.threads.iter().map(|thread| thread.work).collect()

@@ -31,8 +31,11 @@ pub const SOME: usize = 16;
 pub const NEVER: u32 = u32::MAX;
 /// The part of the wait for few that ends them.
 const AWAY: u32 = 32;
-/// Where most are shared.
+/// Where most are shared, unless those of all receive threads together would be more than 128.
 pub const MANY: usize = 64;
+/// The most groups of all receive threads together where most are shared, unless [`SOME`] for each are more: with as many, threads seldom meet, and each
+/// one more makes a change take longer.
+const IN_ALL: usize = 128;
 
 /// The most changes of one stack: what is left of each group that is given up is some kilobytes.
 pub const MOST_CHANGES: u32 = 32;
@@ -122,6 +125,11 @@ pub struct NumberWindow {
     pub elsewhere: bool,
     /// The time.
     pub now: Time,
+}
+
+/// [`MANY`] for each of so many receive threads, or fewer: a power of two.
+fn many(threads: usize) -> usize {
+    (1 << (IN_ALL / threads.max(1)).max(1).ilog2()).clamp(SOME, MANY)
 }
 
 /// The number of groups, and what is known about it.
@@ -276,8 +284,9 @@ impl NumberOfGroups {
             self.home = 0;
             self.shared += u32::from(end.shared);
             let windows = self.shared;
-            let more = self.groups < MANY && windows >= self.first;
-            return more.then_some((MANY, NumberReason::MostlyShared { windows }));
+            let many = many(loads.threads());
+            let more = self.groups < many && windows >= self.first;
+            return more.then_some((many, NumberReason::MostlyShared { windows }));
         }
         if self.home == 0 {
             self.then = loads.work();
@@ -452,6 +461,15 @@ mod tests {
         assert!(asked == WAIT && known.changed() == MANY, "{asked}");
         assert!((0..4 * WAIT).all(|_| !known.window(&SHARED)), "there are no more");
         assert_eq!((known.until_asked(&HOME), known.changed()), (WAIT, FEW));
+    }
+
+    #[test]
+    fn many_threads_do_not_have_many_groups_each() {
+        let groups = [0, 1, 2, 3, 4, 7, 8, 64, 256].map(|threads| (threads, many(threads)));
+        assert_eq!(groups, [(0, 64), (1, 64), (2, 64), (3, 32), (4, 32), (7, 16), (8, 16), (64, 16), (256, 16)]);
+        let mut known = Known::with_some();
+        known.loads = Loads::new((8, 128), 1000, Time::from_nanos(0));
+        assert!((0..4 * WAIT).all(|_| !known.window(&SHARED)), "there are as many already");
     }
 
     /// And the number stays as it is.
