@@ -102,8 +102,12 @@ impl Drop for StreamInner {
         // Data that was taken and not read: the peer must learn that it was lost (RFC 9293, 3.6.1).
         let unread =
             self.leftover.get_mut().has_data() || self.channel.as_ref().is_some_and(|channel| channel.has_data());
-        let call = if unread { Call::Abort(tcp::Abort) } else { Call::Close(tcp::Close) };
-        self.stack.raw().call(&self.socket.target(), call);
+        let (stack, target) = (self.stack.raw(), self.socket.target());
+        if unread {
+            stack.call(&target, Call::Abort(tcp::Abort));
+        } else {
+            stack.close(&target);
+        }
         let linger = self.timeout(|timeouts| &timeouts.linger).filter(|_| !unread);
         if linger.is_some() && !self.nonblocking.load(Ordering::Relaxed) {
             let over = Readiness::FLUSHED | Readiness::CLOSED | Readiness::ERROR;

@@ -301,8 +301,8 @@ fn connect(world: &mut World, rounds: usize) -> usize {
     // The first connection resolves the link addresses; many at once would overflow the queue of frames that wait for
     // them.
     let (client, server) = world.open();
-    world.client.call(&client.target(), Call::Close(tcp::Close));
-    world.server.call(&server.target(), Call::Close(tcp::Close));
+    world.client.close(&client.target());
+    world.server.close(&server.target());
     let (mut operations, address) = (0, world.address());
     for round in 0..WARM_UP + rounds {
         maybe_counted(round < WARM_UP, || {
@@ -312,13 +312,13 @@ fn connect(world: &mut World, rounds: usize) -> usize {
             world.rest();
             for client in &opening {
                 assert!(client.ready.get().intersects(Readiness::CONNECTED), "the handshake is complete");
-                world.client.call(&client.target(), Call::Close(tcp::Close));
+                world.client.close(&client.target());
             }
             world.rest();
             while let Some(server) = world.listener.accept() {
                 let end = world.server.call(&server.target(), Call::Receive(tcp::Receive { max: 1 }));
                 assert!(matches!(end, Reply::Received(Ok(received)) if received.end), "the client has closed");
-                world.server.call(&server.target(), Call::Close(tcp::Close));
+                world.server.close(&server.target());
             }
             world.rest();
             world.clock.advance(ROUND);

@@ -208,6 +208,11 @@ pub trait RunningArchitecture<P: Platform>: Send + Sync {
         false
     }
 
+    /// The same for CLOSE, without the values of calls and answers. False: nothing was done.
+    fn close_as_owner(&self, _target: &Target) -> bool {
+        false
+    }
+
     /// The same for OPEN: [`RunningArchitecture::open`], by a thread that owns what the flow of the request belongs to.
     fn open_as_owner(&self, _request: &mut OpenRequest<P>) -> Option<Result<Key, OpenRefused>> {
         None

@@ -260,6 +260,16 @@ impl<P: Platform> Stack<P> {
         self.active().call(target, call, reply);
     }
 
+    /// CLOSE on a connection, without the values of calls and answers. A connection that is gone needs none.
+    #[inline]
+    pub fn close(&self, target: &Target) {
+        charge::receive::<P>();
+        let owned = self.core.running.get().owned();
+        if !owned.is_some_and(|active| active.close_as_owner(target)) {
+            self.call_inside(target, &mut Call::Close(tcp::Close), &mut Reply::Gone);
+        }
+    }
+
     /// SEND on a connection, the most frequent call, without the values of calls and answers: data that was not taken
     /// stays in `send`. `None`: the connection is gone.
     #[inline]

@@ -485,6 +485,14 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
         made.is_some()
     }
 
+    fn close_as_owner(&self, target: &Target) -> bool {
+        let clock = self.inner.hub.shared.clock();
+        let closed = self.hold_as_owner(self.home(target.hash), |cell, deferred| {
+            cell.close(target.key, tcp::Close, clock.now(), deferred);
+        });
+        closed.is_some()
+    }
+
     fn open_as_owner(&self, request: &mut OpenRequest<P>) -> Option<Result<Key, OpenRefused>> {
         let index = self.home(request.socket.target().hash);
         let clock = self.inner.hub.shared.clock();
