@@ -46,9 +46,11 @@ pub(super) struct AcceptQueues<P: Platform> {
 
 /// What one receive thread uses of a listener.
 struct Shard<P: Platform> {
-    /// Handshakes begun on this thread less those ended on it. It may be negative (as a wrapped number): a handshake may
-    /// end on another thread. Only the sum over the shards has a meaning.
-    half_open: P::AtomicUsize,
+    /// Handshakes begun on this thread less those abandoned on it. It may be negative (as a wrapped number), as may this less
+    /// `completed`: a handshake may end on another thread. Only the sum over the shards has a meaning.
+    begun: P::AtomicUsize,
+    /// Handshakes that have ended on this thread with a connection. Written with `queue` locked.
+    completed: P::AtomicUsize,
     /// The length of the queue.
     waiting: P::AtomicUsize,
     /// How often its thread has tried to accept. 0: it never has, and its connections are for the others. Written by that
@@ -77,7 +79,8 @@ impl<P: Platform> AcceptQueues<P> {
         let shard = |_| {
             let queue = AcceptQueue { closed: false, established: VecDeque::new() };
             CachePadded::new(Shard {
-                half_open: P::AtomicUsize::new(0),
+                begun: P::AtomicUsize::new(0),
+                completed: P::AtomicUsize::new(0),
                 waiting: P::AtomicUsize::new(0),
                 accepts: P::AtomicUsize::new(0),
                 left_to: P::AtomicUsize::new(usize::MAX),
@@ -108,18 +111,26 @@ impl<P: Platform> AcceptQueues<P> {
     /// A handshake begins: returns how many there were before. Two threads may both count each other, so that both are
     /// refused the last place; that never lets more in than there is room for.
     pub(super) fn begin_handshake(&self) -> usize {
-        self.own().half_open.fetch_add(1, Ordering::SeqCst);
-        self.sum(|shard| shard.half_open.load(Ordering::SeqCst)).wrapping_sub(1)
+        self.own().begun.fetch_add(1, Ordering::SeqCst);
+        let half_open = |shard: &Shard<P>| {
+            // Loaded first: what is completed in between counts as half-open, never the other way round.
+            let completed = shard.completed.load(Ordering::Acquire);
+            shard.begun.load(Ordering::SeqCst).wrapping_sub(completed)
+        };
+        self.sum(half_open).wrapping_sub(1)
     }
 
-    /// A handshake has ended, without a connection or with one.
-    pub(super) fn end_handshake(&self) {
-        self.own().half_open.fetch_sub(1, Ordering::AcqRel);
+    /// A handshake has ended without a connection.
+    pub(super) fn abandon_handshake(&self) {
+        self.own().begun.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// Handshakes in progress.
     pub(super) fn half_open(&self) -> usize {
-        self.sum(|shard| shard.half_open.load(Ordering::Relaxed))
+        self.sum(|shard| {
+            let completed = shard.completed.load(Ordering::Relaxed);
+            shard.begun.load(Ordering::Relaxed).wrapping_sub(completed)
+        })
     }
 
     /// Connections that wait to be accepted.
@@ -133,13 +144,15 @@ impl<P: Platform> AcceptQueues<P> {
         self.shards.iter().fold(0, |sum, shard| sum.wrapping_add(of(shard)))
     }
 
-    /// A connection waits to be accepted, if `queued`; the caller raises the readiness then. Phase *inside*.
+    /// A handshake has ended with a connection, which waits to be accepted, if `queued`; the caller raises the readiness then.
+    /// Phase *inside*.
     ///
     /// # Errors
     /// The listener has been closed.
     pub(super) fn establish(&self, child: Arc<TcpSocket<P>>, queued: bool) -> Result<(), Closed> {
         let shard = self.own();
         let mut queue = shard.queue.lock();
+        shard.completed.store(shard.completed.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
         if queue.closed {
             return Err(Closed);
         }
@@ -616,10 +629,14 @@ mod tests {
         assert_eq!(world.on(Some(0), |world| world.queues.begin_handshake()), 0);
         assert_eq!(world.on(Some(1), |world| world.queues.begin_handshake()), 1);
         assert_eq!(world.on(Some(1), |world| world.queues.begin_handshake()), 2);
-        world.on(Some(0), |world| (0..2).for_each(|_| world.queues.end_handshake()));
+        world.on(Some(0), |world| (0..2).for_each(|_| world.queues.abandon_handshake()));
         assert_eq!(world.queues.half_open(), 1);
-        world.on(None, |world| world.queues.end_handshake());
+        world.on(None, |world| world.queues.abandon_handshake());
         assert_eq!((world.queues.half_open(), world.queues.waiting()), (0, 0));
+        assert_eq!(world.on(Some(0), |world| world.queues.begin_handshake()), 0);
+        world.establish(1, 1..2);
+        assert_eq!((world.queues.half_open(), world.queues.waiting()), (0, 1));
+        assert_eq!(world.on(None, |world| world.queues.begin_handshake()), 0);
     }
 
     #[test]

@@ -221,7 +221,7 @@ impl<P: Platform> ListenerShared<P> {
 
     /// A handshake that was admitted has ended without a connection.
     pub fn abandon(&self) {
-        self.queues.end_handshake();
+        self.queues.abandon_handshake();
     }
 
     /// A handshake that was admitted is complete: the connection waits to be accepted, unless it gets a handler. Phase
@@ -230,7 +230,6 @@ impl<P: Platform> ListenerShared<P> {
     /// # Errors
     /// The listener has been closed meanwhile: the connection must be reset.
     pub fn establish(&self, child: Arc<TcpSocket<P>>) -> Result<(), Closed> {
-        self.queues.end_handshake();
         self.queues.establish(child, self.acceptor.get().is_none())
     }
 
