@@ -587,5 +587,10 @@ impl<P: Platform> Driver<P> {
             ingress.rehash(rss);
         }
         active.post(&mut ingress, now, deferred);
+        // As above.
+        if let Ingress::Segment(ArrivingSegment { segment, .. }) = &mut ingress {
+            *segment = None;
+            std::mem::forget(ingress);
+        }
     }
 }
