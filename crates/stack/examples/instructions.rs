@@ -24,7 +24,6 @@ use std::time::Duration;
 use observe::Time;
 use pktbuf::{Chunk, PktBuf};
 use stack::arch::select::Architecture;
-use stack::call::{Call, Reply};
 use stack::flow::Target;
 use stack::socket::handler::{Conn, ConnectionHandler};
 use stack::socket::{ListenerShared, PollEvent, PollSet, Readiness, TcpSocket};
@@ -316,8 +315,9 @@ fn connect(world: &mut World, rounds: usize) -> usize {
             }
             world.rest();
             while let Some(server) = world.listener.accept() {
-                let end = world.server.call(&server.target(), Call::Receive(tcp::Receive { max: 1 }));
-                assert!(matches!(end, Reply::Received(Ok(received)) if received.end), "the client has closed");
+                let mut received = tcp::Received::default();
+                let end = world.server.receive(&server.target(), tcp::Receive { max: 1 }, &mut received);
+                assert!(matches!(end, Some(Ok(()))) && received.end, "the client has closed");
                 world.server.close(&server.target());
             }
             world.rest();
