@@ -71,6 +71,15 @@ struct RouteSnapshot {
     leaves_by: Option<usize>,
 }
 
+/// What an active open is to do, from whichever local port.
+struct ActiveOpen<'a> {
+    remote: SocketAddr,
+    options: &'a ConnectionOptions,
+    data: FirstData<&'a [u8]>,
+    route: RouteSnapshot,
+    now: Time,
+}
+
 /// Why a connection could not be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -223,8 +232,9 @@ impl<P: Platform> Stack<P> {
         if is_down() {
             return Err(ConnectRefused::NetworkDown);
         }
+        let (route, now) = (RouteSnapshot { generation, leaves_by }, self.core.shared.clock().now());
         let (socket, taken) =
-            self.open_somewhere((local, source), remote, options, data, RouteSnapshot { generation, leaves_by })?;
+            self.open_somewhere((local, source), &ActiveOpen { remote, options, data, route, now })?;
         // The device may have vanished between the check and the insertion into the table, and its connections may have
         // been ended in between.
         if is_down() {
@@ -263,15 +273,12 @@ impl<P: Platform> Stack<P> {
     fn open_somewhere(
         &self,
         (local, source): (Option<SocketAddr>, IpAddr),
-        remote: SocketAddr,
-        options: &ConnectionOptions,
-        data: FirstData<&[u8]>,
-        snapshot: RouteSnapshot,
+        opening: &ActiveOpen<'_>,
     ) -> Result<(Arc<TcpSocket<P>>, usize), ConnectRefused> {
-        let now = self.core.shared.clock().now();
+        let remote = opening.remote;
         if let Some(port) = local.map(|local| local.port()).filter(|port| *port != 0) {
             let flow = self.flow(SocketAddr::new(source, port), remote);
-            return self.open(flow, options, data, snapshot, now).map_err(|refused| match refused {
+            return self.open(&flow, opening).map_err(|refused| match refused {
                 OpenRefused::TupleInUse => ConnectRefused::AddressInUse,
                 OpenRefused::NoBuffer => ConnectRefused::NoBuffer,
                 OpenRefused::Fault => ConnectRefused::Fault,
@@ -279,7 +286,7 @@ impl<P: Platform> Stack<P> {
         }
         let links = self.core.shared.links();
         // The interface, where the caller polls some of the queues.
-        let mut home = snapshot.leaves_by.filter(|_| self.core.homing && links.polls_some());
+        let mut home = opening.route.leaves_by.filter(|_| self.core.homing && links.polls_some());
         loop {
             let counter = if home.is_some() { PortCounter::OfThread } else { PortCounter::OfAll };
             let candidates = self.core.ports.candidates(&self.core.shared.secrets, (source, remote), counter);
@@ -296,13 +303,15 @@ impl<P: Platform> Stack<P> {
                     local_port: port,
                     remote_port: remote.port(),
                 };
-                let flow = Flow { tuple, hash: self.core.rss.hash_tcp(&tuple) };
+                // The hash is written beside the tuple, which is not moved for it.
+                let mut flow = Flow { tuple, hash: 0 };
+                flow.hash = self.core.rss.hash_tcp(&flow.tuple);
                 let comes_home = |interface| links.comes_home(interface, flow.hash) && self.active().is_home(flow.hash);
                 if home.is_some_and(|interface| astray < MOST_ASTRAY && !comes_home(interface)) {
                     astray += 1;
                     continue;
                 }
-                match self.open(flow, options, data, snapshot, now) {
+                match self.open(&flow, opening) {
                     Ok(opened) => {
                         self.core.ports.passed_over(passed as u32, counter);
                         return Ok(opened);
@@ -321,17 +330,21 @@ impl<P: Platform> Stack<P> {
 
     fn open(
         &self,
-        flow: Flow,
-        options: &ConnectionOptions,
-        data: FirstData<&[u8]>,
-        RouteSnapshot { generation, leaves_by }: RouteSnapshot,
-        now: Time,
+        flow: &Flow,
+        &ActiveOpen { options, data, route: RouteSnapshot { generation, leaves_by }, now, .. }: &ActiveOpen<'_>,
     ) -> Result<(Arc<TcpSocket<P>>, usize), OpenRefused> {
-        let socket = TcpSocket::new(flow);
-        let params = self.open_params(&flow, options, leaves_by, now);
-        let fast_open = self.start_with(&params, data, now)?;
-        let taken = fast_open.as_ref().map_or(0, |start| start.data.iter().map(Chunk::len).sum());
-        let mut request = OpenRequest { params, generation, socket, fast_open };
+        // In one expression, so that the parameters are made where they stay.
+        let mut request = OpenRequest {
+            params: self.open_params(flow, options, leaves_by, now),
+            generation,
+            socket: TcpSocket::new(*flow),
+            fast_open: None,
+        };
+        let mut taken = 0;
+        if !matches!(data, FirstData::None) {
+            request.fast_open = self.start_with(&request.params, data, now)?;
+            taken = request.fast_open.as_ref().map_or(0, |start| start.data.iter().map(Chunk::len).sum());
+        }
         charge::receive::<P>();
         match self.core.running.get().owned().and_then(|active| active.open_as_owner(&mut request)) {
             Some(opened) => opened,
@@ -341,7 +354,7 @@ impl<P: Platform> Stack<P> {
     }
 
     /// The parameters of an active open of `flow` through this interface, if there is a route.
-    #[inline]
+    #[inline(always)]
     fn open_params(
         &self,
         flow: &Flow,
@@ -361,6 +374,7 @@ impl<P: Platform> Stack<P> {
         }
     }
 
+    #[inline(never)]
     fn start_with(
         &self,
         params: &tcp::OpenParams,
