@@ -154,7 +154,7 @@ pub trait RunningArchitecture<P: Platform>: Send + Sync {
     /// # Errors
     /// See [`OpenRefused`].
     fn open(&self, request: &mut OpenRequest<P>) -> Result<Key, OpenRefused> {
-        let target = request.socket.target();
+        let target = request.target();
         call::open_by(request, |call, reply| self.call(&target, call, reply))
     }
 

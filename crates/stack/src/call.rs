@@ -64,7 +64,17 @@ pub enum Call<P: Platform> {
 impl<P: Platform> OpenRequest<P> {
     /// The flow that the request opens.
     pub(crate) fn flow(&self) -> Flow {
-        Flow { tuple: self.params.tuple, hash: self.socket.ready.owner_word() }
+        Flow { tuple: self.params.tuple, hash: self.hash() }
+    }
+
+    /// Its hash.
+    pub(crate) fn hash(&self) -> u32 {
+        self.params.flow_hash.unwrap_or(0)
+    }
+
+    /// The target of the call that makes the connection, which has no name yet.
+    pub(crate) fn target(&self) -> Target {
+        Target { hash: self.hash(), key: Key::from_bits(u64::MAX) }
     }
 }
 
@@ -92,8 +102,8 @@ pub struct OpenRequest<P: Platform> {
     pub params: tcp::OpenParams,
     /// Generation of the routes they were computed from.
     pub generation: u32,
-    /// The socket by which its user will use it.
-    pub socket: Arc<TcpSocket<P>>,
+    /// The socket by which its user will use it. `None`: the place where the connection is kept makes it.
+    pub socket: Option<Arc<TcpSocket<P>>>,
     /// Data that may leave with the SYN.
     pub fast_open: Option<Box<tcp::Start>>,
 }
@@ -168,7 +178,10 @@ pub(crate) fn open_by<P: Platform>(
     request: &mut OpenRequest<P>,
     run: impl FnOnce(&mut Call<P>, &mut Reply),
 ) -> Result<Key, OpenRefused> {
-    let (params, generation, socket) = (request.params.clone(), request.generation, request.socket.clone());
+    // Made here, because the request does not come back.
+    let flow = request.flow();
+    let socket = Some(request.socket.get_or_insert_with(|| TcpSocket::new(flow)).clone());
+    let (params, generation) = (request.params.clone(), request.generation);
     let request = OpenRequest { params, generation, socket, fast_open: request.fast_open.take() };
     let mut reply = Reply::Gone;
     run(&mut Call::Open(Box::new(request)), &mut reply);

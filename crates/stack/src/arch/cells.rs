@@ -376,7 +376,7 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
     }
 
     fn open(&self, request: &mut OpenRequest<P>) -> Result<Key, OpenRefused> {
-        let target = request.socket.target();
+        let target = request.target();
         let (index, _until_it_is_open) = match self.inner.cells[0].bindings() {
             Some(bindings) => self.bind(bindings, target.hash, None),
             None => (self.index(|| target.hash), None),
@@ -494,7 +494,7 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
     }
 
     fn open_as_owner(&self, request: &mut OpenRequest<P>) -> Option<Result<Key, OpenRefused>> {
-        let index = self.home(request.socket.target().hash);
+        let index = self.home(request.hash());
         let clock = self.inner.hub.shared.clock();
         self.hold_as_owner(index, |cell, deferred| cell.open_actively(request, clock.now(), deferred))
     }

@@ -17,7 +17,7 @@ use crate::deferred::DeferredEffects;
 use crate::flow::Flow;
 use crate::handshakes::{Child, HandshakeSegment, cookie_arrives};
 use crate::icmp::{IcmpReport, report};
-use crate::socket::{Admitted, TcpSocket};
+use crate::socket::Admitted;
 
 /// Arrivals; see the module documentation.
 pub trait Arrivals: Place {
@@ -244,7 +244,7 @@ fn adopt<L: Place>(
     deferred: &mut DeferredEffects<L::Platform>,
 ) -> Option<Adopted<L>> {
     let Child { flow, route, admission, ready, deadline, path, table, tx_blocked, absent } = child;
-    let socket = TcpSocket::new(flow);
+    let socket = L::new_socket(directory, &flow);
     socket.ready.begin(ready, site.writers);
     let new = NewConnection { flow, pcb, route, socket: socket.clone() };
     let (id, key) = L::insert(directory, site, new, absent)?;

@@ -191,6 +191,11 @@ pub trait Place: DatagramAccess + Sized {
     /// The number of connections, and the bytes that they, their sockets and their table take.
     fn tally(directory: &DirectoryOf<Self>) -> (usize, usize);
 
+    /// The socket of a connection that is about to be inserted.
+    fn new_socket(_: &mut DirectoryOf<Self>, flow: &Flow) -> Arc<TcpSocket<Self::Platform>> {
+        TcpSocket::new(*flow)
+    }
+
     /// Inserts a connection; its socket does not have the key yet.
     fn insert(
         directory: &mut DirectoryOf<Self>,

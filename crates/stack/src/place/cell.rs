@@ -18,7 +18,7 @@ use udp::UdpEvent as _;
 use wire::{FlowMark, FourTuple};
 
 use super::channels::Channels;
-use super::connection::{Connection, Connections, OwnedTable, PrefetchPass};
+use super::connection::{Connection, ConnectionSocket, Connections, OwnedTable, PrefetchPass};
 use super::contents::{Contents, MovingConnection, Share};
 use super::handlers::{self, Handlers};
 use super::waiting::WAITS;
@@ -210,7 +210,7 @@ fn work<P: Platform, E: TcpEvent>(
     let (shared, counters, ..) = around;
     let mut out = shared.egress().outbox(shared.control(), &connection.flow, &connection.route, counters);
     sync::walk::note(file!(), "runs the event (tcp/src/event) on the PCB: the whole driver");
-    charge::event::<P, _, _, _>(connection, &*connection.socket, &event);
+    charge::event::<P, _, _, _>(connection, &**connection.socket, &event);
     charge::counted::<P>(counters);
     let late = charge::LateCheck::of::<P, _>(&event, counters);
     let reply = event.run(&mut connection.pcb, &mut out, now);
@@ -412,11 +412,16 @@ impl<P: Platform> Place for Cell<P> {
     }
 
     fn user(directory: &mut DirectoryOf<Self>, slot: u32) -> Option<Arc<TcpSocket<P>>> {
-        directory.connections.at(slot).map(|connection| connection.socket.clone())
+        directory.connections.at(slot).map(|connection| Arc::clone(&connection.socket))
     }
 
     fn tally(directory: &DirectoryOf<Self>) -> (usize, usize) {
         (directory.connections.len(), directory.connections.footprint())
+    }
+
+    #[inline(always)]
+    fn new_socket(directory: &mut DirectoryOf<Self>, flow: &Flow) -> Arc<TcpSocket<P>> {
+        directory.connections.sockets.take(flow)
     }
 
     #[inline(always)]
@@ -434,7 +439,7 @@ impl<P: Platform> Place for Cell<P> {
             hash: absent,
             timer: TimerPlace::UNARMED,
             flow,
-            socket,
+            socket: ConnectionSocket::new(socket),
             route,
             charge: account::Charge::default(),
             // Moved once, to where it stays.
@@ -461,6 +466,7 @@ impl<P: Platform> Place for Cell<P> {
         let route = directory.half_open.routes.recall(flow.tuple.remote_addr, request.generation);
         let recalled = route.generation;
         let OpenRequest { params, socket, fast_open, .. } = request;
+        let socket = &*socket.get_or_insert_with(|| directory.connections.sockets.take(&flow));
         socket.ready.begin(Readiness::NONE, site.writers);
         let (socket, fast_open) = (socket.clone(), fast_open.take());
         let unopened = || Pcb::unopened(params, site.shared.control().tcp(), now);
@@ -468,7 +474,7 @@ impl<P: Platform> Place for Cell<P> {
             hash: absent,
             timer: TimerPlace::UNARMED,
             flow,
-            socket,
+            socket: ConnectionSocket::new(socket),
             route,
             charge: account::Charge::default(),
             pcb: unopened(),
@@ -524,7 +530,8 @@ impl<P: Platform> Place for Cell<P> {
         }
         let large = self.is_large(deferred);
         let connection = self.directory.connections.at(*slot)?;
-        if connection.socket.ready.is_handled() && self.handlers.take_at_once(*slot) {
+        let socket = &*connection.socket;
+        if socket.ready.is_handled() && self.handlers.take_at_once(*slot) {
             return self.exchange(*slot, event, now, deferred);
         }
         let control = self.shared.control();
@@ -534,7 +541,7 @@ impl<P: Platform> Place for Cell<P> {
             Err(event) => return self.arrives_unpredicted(slot, event, now, deferred),
         };
         sync::walk::note(file!(), "runs the event (tcp/src/event) on the PCB: the whole driver");
-        if predicted.has_to_send() || !local.ready.is_empty() && connection.socket.ready.is_handled() {
+        if predicted.has_to_send() || !local.ready.is_empty() && socket.ready.is_handled() {
             let (handler, around) =
                 ((&mut self.handlers, *slot), (&*self.shared, &self.counters, &**self.account, self.writers, large));
             if let Some(effects) = answer(connection, around, handler, local, predicted, now, deferred) {
@@ -543,7 +550,7 @@ impl<P: Platform> Place for Cell<P> {
             return None;
         }
         let around = || connection.surroundings(large);
-        let called = deferred.wake_amid(&connection.socket, local.ready, self.writers, around);
+        let called = deferred.wake_amid(socket, local.ready, self.writers, around);
         debug_assert!(!called, "a connection is given a handler by the thread that uses the cell");
         conclude_locally(&self.shared, &connection.flow, &local, deferred);
         enter_memory(&self.shared, &self.account, connection, local.memory);
@@ -575,7 +582,7 @@ impl<P: Platform> Place for Cell<P> {
         received: &mut tcp::Received,
     ) -> Option<Result<(), tcp::Error>> {
         let connection = self.directory.connections.at(slot)?;
-        charge::event::<P, _, _, _>(connection, &*connection.socket, &event);
+        charge::event::<P, _, _, _>(connection, &**connection.socket, &event);
         // Beside the result: moved out of it, it would cost every call more than all else here.
         let mut rest = None;
         let taken = attempt(|| rest = event.take(&mut connection.pcb.parts(), received).err());
@@ -606,7 +613,7 @@ impl<P: Platform> Place for Cell<P> {
         let Some(context) = way.context(shared.control(), &self.counters) else { return 0 };
         let Some(piece) = event.piece_alone(&connection.pcb, &context) else { return 0 };
         sync::walk::note(file!(), "runs the event (tcp/src/event) on the PCB: the whole driver");
-        charge::event::<P, _, _, _>(&*connection, &*connection.socket, &&mut *event);
+        charge::event::<P, _, _, _>(&*connection, &**connection.socket, &&mut *event);
         charge::counted::<P>(&self.counters);
         let Some(sent) = event.leave_alone(piece, &mut connection.pcb, &context, now) else { return 0 };
         let tcp::SentAlone { segment, accepted, memory, wake } = sent;
@@ -653,7 +660,7 @@ impl<P: Platform> Place for Cell<P> {
     }
 
     fn socket(&mut self, slot: &u32) -> Option<Arc<TcpSocket<P>>> {
-        self.directory.connections.at(*slot).map(|connection| connection.socket.clone())
+        self.directory.connections.at(*slot).map(|connection| Arc::clone(&connection.socket))
     }
 
     #[inline(always)]

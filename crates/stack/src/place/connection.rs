@@ -4,6 +4,7 @@
 //! key, whichever architecture the stack has.
 
 use std::mem::offset_of;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use observe::Time;
@@ -20,9 +21,30 @@ use crate::route_cache::RouteCache;
 use crate::secrets::Secrets;
 use crate::socket::TcpSocket;
 use crate::socket::poll::Surroundings;
+use crate::socket::spare::SpareSockets;
 use crate::table::flow_bindings::CellBindings;
 use crate::table::index::{Index, VacantEntry};
 use crate::timers::TimerPlace;
+
+/// A connection's reference to its socket, which it has until it ends.
+pub struct ConnectionSocket<P: Platform>(Option<Arc<TcpSocket<P>>>);
+
+impl<P: Platform> ConnectionSocket<P> {
+    /// Holds this one.
+    #[inline(always)]
+    pub(super) fn new(socket: Arc<TcpSocket<P>>) -> Self {
+        ConnectionSocket(Some(socket))
+    }
+}
+
+impl<P: Platform> Deref for ConnectionSocket<P> {
+    type Target = Arc<TcpSocket<P>>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Arc<TcpSocket<P>> {
+        self.0.as_ref().expect("the connection has not ended")
+    }
+}
 
 /// One connection, used by one thread at a time. The fields of look-ups come first, in the cache line in which the slab
 /// stores the owner; fields that only a transmission and the removal touch are in the last line, after the end of
@@ -30,7 +52,7 @@ use crate::timers::TimerPlace;
 #[repr(C)]
 pub struct Connection<P: Platform> {
     pub(super) flow: Flow,
-    pub(super) socket: Arc<TcpSocket<P>>,
+    pub(super) socket: ConnectionSocket<P>,
     pub(super) route: RouteCache,
     pub(super) pcb: Pcb,
     /// Its share of the stack's account.
@@ -45,7 +67,8 @@ impl<P: Platform> Connection<P> {
     /// Not in a table yet, and without a timer.
     #[inline(always)]
     pub(super) fn new(hash: VacantEntry, flow: Flow, socket: Arc<TcpSocket<P>>, route: RouteCache, pcb: Pcb) -> Self {
-        Connection { flow, socket, route, pcb, charge: Charge::default(), hash, timer: TimerPlace::UNARMED }
+        let (charge, timer) = (Charge::default(), TimerPlace::UNARMED);
+        Connection { flow, socket: ConnectionSocket::new(socket), route, pcb, charge, hash, timer }
     }
 
     /// What its user will touch; `large`: the thread of its cell has more connections than the caches hold.
@@ -107,6 +130,8 @@ pub struct OwnedTable<P: Platform> {
     pub(super) bindings: CellBindings<P>,
     /// Those in TIME-WAIT without a user, which have no slot.
     pub(super) waits: TimeWaits,
+    /// The sockets of connections that have ended.
+    pub(super) sockets: SpareSockets<P>,
 }
 
 impl<P: Platform> OwnedTable<P> {
@@ -116,7 +141,8 @@ impl<P: Platform> OwnedTable<P> {
     /// An empty table over the stack's slab.
     pub(super) fn new(slab: &Arc<Connections<P>>, secrets: &Secrets) -> Self {
         let (index, waits) = (Index::new(secrets), TimeWaits::new());
-        OwnedTable { owner: slab.owner(), index, bindings: CellBindings::default(), waits }
+        let (bindings, sockets) = (CellBindings::default(), SpareSockets::new());
+        OwnedTable { owner: slab.owner(), index, bindings, waits, sockets }
     }
 
     /// The slab with the connections of the stack.
@@ -134,7 +160,7 @@ impl<P: Platform> OwnedTable<P> {
     /// Memory of the table, its connections and their sockets, in bytes, without data behind pointers.
     pub(super) fn footprint(&self) -> usize {
         let each = Connections::<P>::ENTRY + size_of::<TcpSocket<P>>();
-        self.index.len() * each + self.index.footprint() + self.waits.footprint()
+        self.index.len() * each + self.index.footprint() + self.waits.footprint() + self.sockets.footprint()
     }
 
     /// The slots of its connections, in rising order.
@@ -226,6 +252,7 @@ impl<P: Platform> OwnedTable<P> {
         index.trim(|slot| owner.get(slot).map(|connection| connection.hash));
         owner.trim();
         self.waits.trim();
+        self.sockets.clear();
     }
 
     /// Keeps the connection in `slot`, which is in TIME-WAIT and has no user, as `kept`: the slot is free. False: it
@@ -265,7 +292,10 @@ impl<P: Platform> OwnedTable<P> {
 
     /// Ends a connection: it leaves the table, and its slot is free.
     pub(super) fn free(&mut self, slot: u32) {
-        let Some(connection) = self.owner.get(slot) else { return };
+        let Some(connection) = self.owner.get_mut(slot) else { return };
+        if let Some(socket) = connection.socket.0.take() {
+            self.sockets.keep(socket);
+        }
         self.bindings.release(connection.flow.hash);
         let mark = connection.flow.mark();
         self.index.remove(slot, mark, connection.hash);

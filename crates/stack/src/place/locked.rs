@@ -473,7 +473,8 @@ impl<'a, P: Platform, R: ConnectionRef<P>> Place for &'a Locked<P, R> {
     ) -> Result<Opened<Self>, OpenRefused> {
         let flow = request.flow();
         let OpenRequest { params, generation, socket, fast_open } = request;
-        let (socket, fast_open) = (socket.clone(), fast_open.take());
+        let socket = socket.get_or_insert_with(|| TcpSocket::new(flow)).clone();
+        let fast_open = fast_open.take();
         let mut route = directory.half_open.routes.recall(flow.tuple.remote_addr, *generation);
         let opened = attempt(|| {
             let mut out = site.shared.egress().outbox(site.shared.control(), &flow, &route, site.counters);

@@ -10,6 +10,7 @@ pub mod handler;
 pub mod listener;
 pub mod poll;
 pub mod readiness;
+pub(crate) mod spare;
 pub mod udp;
 
 #[cfg(test)]
@@ -65,6 +66,15 @@ impl Ends {
         }
     }
 
+    /// Those of another tuple, in the same memory.
+    #[inline]
+    fn renew(&mut self, tuple: &FourTuple) {
+        match self {
+            Ends::Other(ends) if tuple.local_addr.is_ipv6() => **ends = *tuple,
+            _ => *self = Ends::of(tuple),
+        }
+    }
+
     fn tuple(&self) -> FourTuple {
         match *self {
             Ends::V4 { local: (local_addr, local_port), remote: (remote_addr, remote_port) } => {
@@ -80,6 +90,21 @@ impl<P: Platform> TcpSocket<P> {
     pub fn new(flow: Flow) -> Arc<Self> {
         let ready = ReadyState::with_owner_word(flow.hash);
         Arc::new(TcpSocket { ready, ends: Ends::of(&flow.tuple), key: P::AtomicU64::new(u64::MAX) })
+    }
+
+    /// Its connection has ended, and nobody else refers to it: nothing that it refers to lives longer for that.
+    #[inline]
+    fn let_all_go(&mut self) {
+        self.ready = ReadyState::default();
+    }
+
+    /// As [`TcpSocket::new`] makes it, after [`TcpSocket::let_all_go`].
+    #[inline]
+    fn renew(&mut self, flow: &Flow) {
+        let TcpSocket { key, ready, ends } = self;
+        *key = P::AtomicU64::new(u64::MAX);
+        *ready = ReadyState::with_owner_word(flow.hash);
+        ends.renew(&flow.tuple);
     }
 
     /// The connection's name for [`crate::arch::RunningArchitecture::call`].

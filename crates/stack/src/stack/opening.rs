@@ -337,7 +337,7 @@ impl<P: Platform> Stack<P> {
         let mut request = OpenRequest {
             params: self.open_params(flow, options, leaves_by, now),
             generation,
-            socket: TcpSocket::new(*flow),
+            socket: None,
             fast_open: None,
         };
         let mut taken = 0;
@@ -350,7 +350,7 @@ impl<P: Platform> Stack<P> {
             Some(opened) => opened,
             None => self.active().open(&mut request),
         }?;
-        Ok((request.socket, taken))
+        Ok((request.socket.ok_or(OpenRefused::Fault)?, taken))
     }
 
     /// The parameters of an active open of `flow` through this interface, if there is a route.

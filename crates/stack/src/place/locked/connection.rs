@@ -194,7 +194,8 @@ impl<P: Platform, R: ConnectionRef<P>> SharedTable<P, R> {
     /// Inserts a connection that another table has released.
     pub(super) fn adopt(&mut self, layout: ConnectionLocks, connection: Whole<P>) -> R {
         let ConnectionLocks { plan, kind, counting } = layout;
-        let (key, hash, flow, socket) = (connection.key(), connection.hash, connection.flow, connection.socket.clone());
+        let (key, hash, flow, socket) =
+            (connection.key(), connection.hash, connection.flow, Arc::clone(&connection.socket));
         let leaves_by = P::AtomicU32::new(connection.route.port().into());
         let memory = P::AtomicU64::new(connection.charge.memory as u64);
         let standing = P::AtomicU32::new(connection.charge.standing as u32);
