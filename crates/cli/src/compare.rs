@@ -11,6 +11,7 @@ use lab::compare::{self, ComparisonProgress, Options};
 use lab::result::{Results, Workload};
 use lab::workload::SendMode;
 
+use crate::arch::{Listed, listed};
 use crate::failure::Failure;
 use crate::headroom;
 
@@ -60,9 +61,9 @@ pub struct RpcArgs {
 
 #[derive(ClapArgs)]
 struct Common {
-    /// Architectures to measure, by name (`heddle compare --list` lists them)
+    /// Architectures to measure, by name (`heddle compare --list` lists them), or `all`
     #[arg(long, value_delimiter = ',', value_name = "NAME,..")]
-    arch: Vec<Architecture>,
+    arch: Vec<Listed>,
     /// List the architectures and exit
     #[arg(long)]
     list: bool,
@@ -157,7 +158,7 @@ impl Common {
             ));
         }
         if !self.arch.is_empty() {
-            options.architectures.clone_from(&self.arch);
+            options.architectures = listed(&self.arch);
         }
         options.threads = self.threads.unwrap_or(options.threads);
         options.buffer = (self.buffer > 0).then_some(self.buffer);

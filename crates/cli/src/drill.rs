@@ -9,6 +9,7 @@ use clap::Args as ClapArgs;
 use heddle::Architecture;
 use heddle::config::{Profile, knobs};
 
+use crate::arch::{Listed, listed};
 use crate::failure::Failure;
 use crate::headroom;
 
@@ -24,7 +25,7 @@ pub struct Args {
     files: Vec<PathBuf>,
     /// Architectures to test, by name, or `all`
     #[arg(long, value_delimiter = ',', value_name = "NAME,..", default_value = "all")]
-    arch: Vec<String>,
+    arch: Vec<Listed>,
     /// Profile with the initial parameters of TCP: linux, freebsd or rfc
     #[arg(long, value_name = "NAME", default_value = "linux")]
     profile: Profile,
@@ -60,7 +61,7 @@ pub struct Args {
 
 /// Runs the scripts; fails if one does.
 pub fn run(args: Args) -> Result<(), Failure> {
-    let architectures = architectures(&args.arch)?;
+    let architectures = listed(&args.arch);
     let families = if args.ipv6 { vec![Family::V6] } else { families(&args.family)? };
     let mut options = Options::new(architectures.first().copied().unwrap_or_else(Architecture::reference));
     options.profile = args.profile;
@@ -84,13 +85,6 @@ pub fn run(args: Args) -> Result<(), Failure> {
     }
     println!("{} of {} scripts passed", outcomes.len() - failed, outcomes.len());
     if failed == 0 { Ok(()) } else { Err(Failure::Reported) }
-}
-
-fn architectures(names: &[String]) -> Result<Vec<Architecture>, Failure> {
-    match names {
-        [all] if all == "all" => Ok(Architecture::all().collect()),
-        names => names.iter().map(|name| name.parse().map_err(Failure::usage)).collect(),
-    }
 }
 
 fn families(names: &[String]) -> Result<Vec<Family>, Failure> {
