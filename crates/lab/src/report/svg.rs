@@ -18,6 +18,8 @@ const BOTTOM: f64 = 326.0;
 const COLOURS: usize = 10;
 /// The width of a letter of a label, about.
 const LETTER: f64 = 6.6;
+/// Between the labels of two lines.
+const LABEL: f64 = 16.0;
 /// Height below the chart for labels at an angle, for each letter.
 const SLOPE: f64 = 4.4;
 
@@ -119,7 +121,8 @@ impl LineChart<'_> {
             LEFT + 24.0 + (right - LEFT - 40.0) * share
         };
         let vertical = Vertical::reaching(self.lines.iter().flat_map(|line| line.points.iter().map(|p| p.1)));
-        let mut svg = opening(title, HEIGHT);
+        let labels_end = self.labels_end();
+        let mut svg = opening(title, HEIGHT.max(labels_end + LABEL));
         vertical.draw(&mut svg, right, self.y_label);
         self.draw_x(&mut svg, &xs, x_at, right);
         for (line, class) in self.lines.iter().zip(self.classes()) {
@@ -127,7 +130,7 @@ impl LineChart<'_> {
             line.draw(&mut svg, &class, x_at, &vertical);
             svg.push_str("</g>");
         }
-        self.draw_labels(&mut svg, right, x_at, &vertical);
+        self.draw_labels(&mut svg, (right, labels_end), x_at, &vertical);
         svg.push_str("</svg>");
         Some(svg)
     }
@@ -175,8 +178,14 @@ impl LineChart<'_> {
         text(svg, "middle", f64::midpoint(LEFT, right), BOTTOM + 42.0, self.x_label);
     }
 
+    /// The lowest place of a label. More labels than fit beside the chart go on below it.
+    fn labels_end(&self) -> f64 {
+        let labels = self.lines.iter().filter(|line| line.elsewhere_of.is_none() && !line.points.is_empty()).count();
+        BOTTOM.max(TOP + 4.0 + LABEL * labels.saturating_sub(1) as f64)
+    }
+
     /// Names beside the last points, moved apart where they would overlap.
-    fn draw_labels(&self, svg: &mut String, right: f64, x_at: impl Fn(f64) -> f64, vertical: &Vertical) {
+    fn draw_labels(&self, svg: &mut String, (right, end): (f64, f64), x_at: impl Fn(f64) -> f64, vertical: &Vertical) {
         let lines = self.lines.iter().zip(self.classes()).filter(|(line, _)| line.elsewhere_of.is_none());
         let mut ends: Vec<(f64, f64, &Line, String)> = lines
             .filter_map(|(line, class)| {
@@ -186,7 +195,7 @@ impl LineChart<'_> {
             .collect();
         ends.sort_by(|a, b| a.0.total_cmp(&b.0));
         let wanted: Vec<f64> = ends.iter().map(|end| end.0).collect();
-        for ((from, x, line, class), y) in ends.into_iter().zip(apart(&wanted, 16.0, TOP + 4.0, BOTTOM)) {
+        for ((from, x, line, class), y) in ends.into_iter().zip(apart(&wanted, LABEL, TOP + 4.0, end)) {
             svg.push_str(&family_group(&line.family));
             let _ = write!(
                 svg,
@@ -461,6 +470,36 @@ mod tests {
         assert_eq!(apart(&[10.0, 12.0, 80.0], 16.0, 0.0, 100.0), [10.0, 26.0, 80.0]);
         assert_eq!(apart(&[95.0, 96.0, 97.0], 16.0, 0.0, 100.0), [68.0, 84.0, 100.0]);
         assert_eq!(apart(&[], 16.0, 0.0, 100.0), Vec::<f64>::new());
+    }
+
+    /// As in a report of every architecture.
+    #[test]
+    fn all_labels_of_many_lines_are_inside_the_figure() {
+        for count in [1, 19, 20, 31, 60] {
+            let line = |n: usize| Line {
+                label: format!("line {n}"),
+                family: n.to_string(),
+                is_kernel: false,
+                elsewhere_of: None,
+                points: vec![(6.0, (50.0 + n as f64 / 10.0, None))],
+            };
+            let chart = LineChart { x_label: "", y_label: "", lines: (0..count).map(line).collect() };
+            let svg = chart.render("t").expect("lines");
+            let after = |text: &str, mark: &str| text.split_once(mark).map(|(_, rest)| rest.to_owned());
+            let number = |text: String| text.split(['"', ' ']).next().and_then(|n| n.parse::<f64>().ok());
+            let height = after(&svg, "viewBox=\"0 0 860 ").and_then(number).expect("a height");
+            let texts = svg.split("<text").filter_map(|rest| rest.split("</text>").next());
+            let labels = texts.filter(|text| text.contains(">line "));
+            let mut places: Vec<f64> =
+                labels.map(|text| after(text, " y=\"").and_then(number).expect("a place")).collect();
+            places.sort_by(f64::total_cmp);
+            assert_eq!(places.len(), count);
+            assert!(
+                places[0] >= TOP && *places.last().expect("a label") <= height - 4.0,
+                "{count}: {places:?} of {height}"
+            );
+            assert!(places.windows(2).all(|two| two[1] - two[0] > LABEL - 0.2), "{count}: {places:?}");
+        }
     }
 
     #[test]
