@@ -2,7 +2,8 @@
 //! architecture that adapts itself has decided there, and why.
 //!
 //! This file owns both sides: the commands, and the answers of the process that was started with `--name` or `--control`
-//! ([`ControlArgs`]). The socket between the two is in `control.rs`.
+//! ([`ControlArgs`]). The socket between the two is in `control.rs`. Lists of
+//! architectures on the command line are read here, too ([`listed`]).
 
 use std::path::PathBuf;
 use std::str::FromStr;

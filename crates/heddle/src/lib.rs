@@ -66,9 +66,9 @@
 //! # Architectures
 //!
 //! An architecture is chosen by name, as in `architecture("connp-l")`, and changes nothing in the results: every test of
-//! this crate runs under each. Without a choice the stack takes [`Architecture::default`], which is `adaptive`. A name may have a parameter
-//! (`connp-l:64`: 64 groups of connections); [`Architecture::all`] lists them, and [`Architecture::describe`] describes
-//! each.
+//! this crate runs under each. Without a choice the stack takes [`Architecture::default`], which is
+//! `adaptive`. A name may have a parameter (`connp-l:64`: 64 groups of connections); [`Architecture::all`] lists them, and
+//! [`Architecture::describe`] describes each.
 //!
 //! ```
 //! for architecture in heddle::Architecture::all() {

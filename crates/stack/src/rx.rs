@@ -587,7 +587,7 @@ impl<P: Platform> Driver<P> {
             ingress.rehash(rss);
         }
         active.post(&mut ingress, now, deferred);
-        // As above.
+        // Dropped here, as above; a function for both would copy the event.
         if let Ingress::Segment(ArrivingSegment { segment, .. }) = &mut ingress {
             *segment = None;
             std::mem::forget(ingress);
