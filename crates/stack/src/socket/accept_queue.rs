@@ -86,7 +86,8 @@ impl<P: Platform> AcceptQueues<P> {
                 left_to: P::AtomicUsize::new(usize::MAX),
                 left_at: P::AtomicUsize::new(0),
                 left_since: P::AtomicU64::new(0),
-                queue: Lock::new(LockKind::Blocking, LockClass::AcceptQueue, queue),
+                // Usually one thread queues connections here and takes them.
+                queue: Lock::new(LockKind::Reserved, LockClass::AcceptQueue, queue),
             })
         };
         let shards = (0..alarms.threads().max(1)).map(shard).collect();
