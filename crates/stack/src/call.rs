@@ -102,6 +102,8 @@ pub struct OpenRequest<P: Platform> {
     pub params: tcp::OpenParams,
     /// Generation of the routes they were computed from.
     pub generation: u32,
+    /// When they were computed.
+    pub at: Time,
     /// The socket by which its user will use it. `None`: the place where the connection is kept makes it.
     pub socket: Option<Arc<TcpSocket<P>>>,
     /// Data that may leave with the SYN.
@@ -181,8 +183,9 @@ pub(crate) fn open_by<P: Platform>(
     // Made here, because the request does not come back.
     let flow = request.flow();
     let socket = Some(request.socket.get_or_insert_with(|| TcpSocket::new(flow)).clone());
-    let (params, generation) = (request.params.clone(), request.generation);
-    let request = OpenRequest { params, generation, socket, fast_open: request.fast_open.take() };
+    let OpenRequest { generation, at, .. } = *request;
+    let (params, fast_open) = (request.params.clone(), request.fast_open.take());
+    let request = OpenRequest { params, generation, at, socket, fast_open };
     let mut reply = Reply::Gone;
     run(&mut Call::Open(Box::new(request)), &mut reply);
     match reply {

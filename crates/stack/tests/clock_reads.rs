@@ -2,6 +2,7 @@
 //! invariants): a driver reads it once a batch, whatever the number of segments.
 
 use std::cell::Cell;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use stack::call::{Call, Reply};
 use stack::socket::TcpSocket;
 use sync::{Platform, Real};
 use tcp::Received;
-use tcp::config::BufferSizes;
+use tcp::config::{BufferSizes, ConnectionOptions};
 use testbed::frames::{self, Ends, ISS, Segment, tcp_of};
 use testbed::node::{Node, NodeConfig};
 use wire::tcp::{Options, TcpFlags, Timestamps};
@@ -163,6 +164,21 @@ fn the_thread_that_polls_reads_payload_without_the_clock(arch: Architecture) {
         opened.put(&frame);
         opened.settle();
         assert_eq!(reads(|| receive(&opened)), (LENGTH, 0));
+    }
+}
+
+/// The sequence number, the timestamp and the timer of its SYN have one time.
+#[every_arch(only(up, shared_nothing))]
+fn the_thread_that_polls_opens_a_connection_with_one_reading(arch: Architecture) {
+    for ends in Ends::BOTH_FAMILIES {
+        let mut opened = Opened::new(arch, ends);
+        let peer = SocketAddr::new(ends.src, PEER + 1);
+        let open = || opened.node.stack.connect(None, peer, &ConnectionOptions::default());
+        let (socket, read) = reads(open);
+        assert_eq!(read, 1);
+        let (syn, _) = opened.received().pop().expect("a SYN");
+        assert!(syn.flags.contains(TcpFlags::SYN));
+        drop(socket.expect("a port is free"));
     }
 }
 

@@ -495,8 +495,8 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
 
     fn open_as_owner(&self, request: &mut OpenRequest<P>) -> Option<Result<Key, OpenRefused>> {
         let index = self.home(request.hash());
-        let clock = self.inner.hub.shared.clock();
-        self.hold_as_owner(index, |cell, deferred| cell.open_actively(request, clock.now(), deferred))
+        let now = request.at;
+        self.hold_as_owner(index, |cell, deferred| cell.open_actively(request, now, deferred))
     }
 
     fn owns_tables(&self) -> bool {

@@ -472,7 +472,7 @@ impl<'a, P: Platform, R: ConnectionRef<P>> Place for &'a Locked<P, R> {
         deferred: &mut DeferredEffects<P>,
     ) -> Result<Opened<Self>, OpenRefused> {
         let flow = request.flow();
-        let OpenRequest { params, generation, socket, fast_open } = request;
+        let OpenRequest { params, generation, socket, fast_open, .. } = request;
         let socket = socket.get_or_insert_with(|| TcpSocket::new(flow)).clone();
         let fast_open = fast_open.take();
         let mut route = directory.half_open.routes.recall(flow.tuple.remote_addr, *generation);

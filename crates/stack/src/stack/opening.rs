@@ -337,6 +337,7 @@ impl<P: Platform> Stack<P> {
         let mut request = OpenRequest {
             params: self.open_params(flow, options, leaves_by, now),
             generation,
+            at: now,
             socket: None,
             fast_open: None,
         };
