@@ -2,7 +2,10 @@
 //! options by name are in `stream_options.rs`.
 
 mod data;
+#[cfg(test)]
+mod tests;
 
+use std::cell::RefCell;
 use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
@@ -11,7 +14,9 @@ use std::time::Duration;
 use stack::call::{Call, Reply};
 use stack::socket::channel::Channel;
 use stack::socket::{Readiness, TcpSocket};
-use sync::{Atomic, Lock, LockClass, LockKind, OnceBox, Ordering, Platform, PrefetchHint, Real};
+use sync::{
+    Atomic, Lock, LockClass, LockKind, OnceBox, Ordering, Platform, PrefetchHint, Real, Reused, ReusedRef, SpareMemory,
+};
 use tcp::{SetOption, SocketOption, StatusReport};
 
 use crate::address::ToAddr;
@@ -58,7 +63,16 @@ pub(crate) const OPENED: Readiness = Readiness::CONNECTED.union(Readiness::ERROR
 /// ```
 #[derive(Clone)]
 pub struct TcpStream {
-    inner: Arc<StreamInner>,
+    inner: ReusedRef<StreamInner>,
+}
+
+/// Each thread keeps memory for so many streams, at most 16 KiB.
+const SPARE: usize = 128;
+
+const _: () = assert!(SPARE * SpareMemory::<StreamInner>::size_of_each() <= 16 << 10);
+
+thread_local! {
+    static SPARE_STREAMS: RefCell<SpareMemory<StreamInner>> = const { RefCell::new(SpareMemory::at_most(SPARE)) };
 }
 
 struct StreamInner {
@@ -82,6 +96,13 @@ struct StreamTimeouts {
     write: Timeout,
     /// Of closing; `None`: it does not wait.
     linger: Timeout,
+}
+
+impl Reused for StreamInner {
+    #[inline]
+    fn with_spare<R>(f: impl FnOnce(&mut SpareMemory<Self>) -> R) -> Option<R> {
+        SPARE_STREAMS.try_with(|spare| f(&mut spare.borrow_mut())).ok()
+    }
 }
 
 impl StreamInner {
@@ -118,13 +139,19 @@ impl Drop for StreamInner {
 
 impl TcpStream {
     pub(crate) fn new(stack: &Stack, socket: Arc<TcpSocket<Real>>) -> Self {
-        // Two threads seldom read from one stream.
-        let leftover = Lock::new(LockKind::Reserved, LockClass::UserHandle, Leftover::default());
-        let (ended, nonblocking) = (Atomic::new(false), Atomic::new(false));
         let channel = stack.raw().open_channel(&socket);
         let stack = SocketStack::of(stack);
-        let inner = StreamInner { stack, socket, leftover, ended, nonblocking, channel, timeouts: OnceBox::new() };
-        TcpStream { inner: Arc::new(inner) }
+        let inner = ReusedRef::new_with(|| StreamInner {
+            stack,
+            socket,
+            // Two threads seldom read from one stream.
+            leftover: Lock::new(LockKind::Reserved, LockClass::UserHandle, Leftover::default()),
+            ended: Atomic::new(false),
+            nonblocking: Atomic::new(false),
+            channel,
+            timeouts: OnceBox::new(),
+        });
+        TcpStream { inner }
     }
 
     /// Opens a connection and waits until it is established or has failed. See [`Connect`] for options.

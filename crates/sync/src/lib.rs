@@ -26,6 +26,7 @@
 //! | a part that few of many objects have | [`OnceBox`] | once_cell's |
 //! | count holders, of which the last frees | [`ShareCount`], [`UseCount`] | `share_count.rs`, `use_count.rs` |
 //! | `Arc` with a count that the platform charges, or that a lock guards | [`CountedRef`] | `counted.rs` |
+//! | `Arc` without a weak count, whose memory the thread uses again | [`ReusedRef`] | `reused_ref.rs` |
 //! | take and return places of an array | [`IndexStack`] | `index_stack.rs` |
 //! | pass a point in the order of tickets | [`Turnstile`] | `turnstile.rs` |
 //! | a value per thread, summed on demand | [`PerThread`] | `per_thread.rs` |
@@ -58,6 +59,7 @@ pub mod profile;
 mod qsbr;
 mod rcu_cell;
 pub mod real;
+mod reused_ref;
 pub mod ring;
 mod share_count;
 #[cfg(feature = "shuttle")]
@@ -90,6 +92,7 @@ pub use prefetch::{PrefetchHint, prefetch, prefetch_lines};
 pub use qsbr::{Qsbr, QsbrReader, ReadSection, SectionReader};
 pub use rcu_cell::RcuCell;
 pub use real::{Doorbell, Real};
+pub use reused_ref::{Reused, ReusedRef, SpareMemory};
 pub use share_count::ShareCount;
 pub use std::sync::atomic::Ordering;
 pub use thread_owned::{NotOwner, OwnerGuard, ThreadOwned};

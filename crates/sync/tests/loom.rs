@@ -237,6 +237,15 @@ fn counted_values() {
 }
 
 #[test]
+fn reused_values() {
+    holds(models::the_last_holder_of_a_reused_value_drops_it::<Loom>);
+    holds(models::a_hold_of_a_reused_value_that_is_passed_on_keeps_it::<Loom>);
+    fails(RACE, models::the_last_holder_of_a_reused_value_drops_it::<Weak>);
+    fails(RACE, models::the_last_holder_of_a_reused_value_drops_it::<Fenceless>);
+    assert!(explore(models::the_last_holder_of_a_reused_value_drops_it::<Torn>).is_err());
+}
+
+#[test]
 fn index_stack() {
     holds(models::a_place_has_one_holder::<Loom>);
     holds(models::a_number_that_comes_back_is_not_taken_for_the_old_one::<Loom>);

@@ -48,6 +48,13 @@ fn counted_values_are_dropped_by_the_last() {
 }
 
 #[test]
+fn reused_values_are_dropped_by_the_last() {
+    holds(models::the_last_holder_of_a_reused_value_drops_it::<Shuttle>);
+    holds(models::a_hold_of_a_reused_value_that_is_passed_on_keeps_it::<Shuttle>);
+    fails(models::the_last_holder_of_a_reused_value_drops_it::<Torn>);
+}
+
+#[test]
 fn a_claim_excludes() {
     holds(models::claim::<Shuttle>);
     fails(models::claim::<Torn>);

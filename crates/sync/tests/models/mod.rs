@@ -8,7 +8,8 @@ use sync::ring::{Mpsc, spsc};
 use sync::slab::Slab;
 use sync::{
     Armed, Atomic, CellLike, ClaimLock, Condvar, CountedRef, IndexStack, Lock, LockClass, LockKind, Parker, Platform,
-    Qsbr, RawLock, RcuCell, RefCounting, ShareCount, ThreadClass, ThreadOwned, Turnstile, UseCount,
+    Qsbr, RawLock, RcuCell, RefCounting, Reused, ReusedRef, ShareCount, SpareMemory, ThreadClass, ThreadOwned,
+    Turnstile, UseCount,
 };
 
 fn join<P: Platform>(handle: P::JoinHandle) {
@@ -380,6 +381,40 @@ pub fn the_last_of_two_holds_drops<P: Platform>(counting: RefCounting) {
 pub fn a_hold_that_is_passed_on_keeps_the_value<P: Platform>(counting: RefCounting) {
     let drops = Arc::new(P::AtomicUsize::new(0));
     let mine: CountedRef<_, P> = CountedRef::new(counting, Dropped::<P>(drops.clone(), Shared(P::Cell::new(7))));
+    let theirs = mine.clone();
+    let thread = P::spawn("holder", None, ThreadClass::Application, move || {
+        let again = theirs.clone();
+        drop(theirs);
+        assert_eq!(again.1.get(), 7, "the value was dropped under its holder");
+    });
+    drop(mine);
+    join::<P>(thread);
+    assert_eq!(drops.load(Relaxed), 1, "the last of three holders drops the value");
+}
+
+impl<P: Platform> Reused<P> for Dropped<P> {
+    /// Nothing is kept: what matters here is the value.
+    fn with_spare<R>(_: impl FnOnce(&mut SpareMemory<Self, P>) -> R) -> Option<R> {
+        None
+    }
+}
+
+/// Two threads give up the only two holds of a value, having read it. Either may be the only holder when it does.
+pub fn the_last_holder_of_a_reused_value_drops_it<P: Platform>() {
+    let drops = Arc::new(P::AtomicUsize::new(0));
+    let mine: ReusedRef<_, P> = ReusedRef::new(Dropped::<P>(drops.clone(), Shared(P::Cell::new(7))));
+    let theirs = mine.clone();
+    let let_go = |held: ReusedRef<Dropped<P>, P>| assert_eq!(held.1.get(), 7, "the value was dropped under its holder");
+    let thread = P::spawn("holder", None, ThreadClass::Application, move || let_go(theirs));
+    let_go(mine);
+    join::<P>(thread);
+    assert_eq!(drops.load(Relaxed), 1, "the last of two holders drops the value");
+}
+
+/// The same while one of the two gives its hold to a third.
+pub fn a_hold_of_a_reused_value_that_is_passed_on_keeps_it<P: Platform>() {
+    let drops = Arc::new(P::AtomicUsize::new(0));
+    let mine: ReusedRef<_, P> = ReusedRef::new(Dropped::<P>(drops.clone(), Shared(P::Cell::new(7))));
     let theirs = mine.clone();
     let thread = P::spawn("holder", None, ThreadClass::Application, move || {
         let again = theirs.clone();
