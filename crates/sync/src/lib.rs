@@ -26,6 +26,7 @@
 //! | a part that few of many objects have | [`OnceBox`] | once_cell's |
 //! | count holders, of which the last frees | [`ShareCount`], [`UseCount`] | `share_count.rs`, `use_count.rs` |
 //! | `Arc` with a count that the platform charges, or that a lock guards | [`CountedRef`] | `counted.rs` |
+//! | ask whether an `Arc` has one holder | [`is_unshared`] | `unshared.rs` |
 //! | `Arc` without a weak count, whose memory the thread uses again | [`ReusedRef`] | `reused_ref.rs` |
 //! | take and return places of an array | [`IndexStack`] | `index_stack.rs` |
 //! | pass a point in the order of tickets | [`Turnstile`] | `turnstile.rs` |
@@ -67,6 +68,7 @@ pub mod shuttle;
 pub mod slab;
 mod thread_owned;
 mod turnstile;
+mod unshared;
 mod use_count;
 mod versioned;
 pub mod walk;
@@ -97,6 +99,7 @@ pub use share_count::ShareCount;
 pub use std::sync::atomic::Ordering;
 pub use thread_owned::{NotOwner, OwnerGuard, ThreadOwned};
 pub use turnstile::Turnstile;
+pub use unshared::is_unshared;
 pub use use_count::UseCount;
 pub use versioned::{TooManyVersions, Versioned};
 pub use yield_until::yield_until;

@@ -16,7 +16,7 @@ pub mod udp;
 #[cfg(test)]
 mod tests;
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use sync::{Atomic, Ordering, Platform};
@@ -44,44 +44,102 @@ pub struct TcpSocket<P: Platform> {
     key: P::AtomicU64,
     /// Readiness and its waiters, with the flow's hash.
     pub ready: ReadyState<P>,
-    ends: Ends,
+    ends: Ends<P>,
 }
 
 // With the counts of its `Arc` at most 88 bytes.
 const _: () = assert!(size_of::<TcpSocket<sync::Real>>() <= 72);
 
-/// A rarely used tuple, in 16 bytes for IPv4.
-enum Ends {
-    V4 { local: (Ipv4Addr, u16), remote: (Ipv4Addr, u16) },
-    Other(Box<FourTuple>),
+/// A rarely used tuple, in 16 bytes for IPv4. Atomic, so that a socket which is used again needs no exclusive borrow, which
+/// an `Arc` gives for a read-modify-write: it is written only while no other thread has the socket.
+enum Ends<P: Platform> {
+    V4 {
+        /// The local address in the upper half, and the remote one.
+        addresses: P::AtomicU64,
+        /// The same of the ports.
+        ports: P::AtomicU32,
+    },
+    V6(Box<V6Ends<P>>),
+    /// Of both versions: from a user that asks for it.
+    Mixed(Box<FourTuple>),
 }
 
-impl Ends {
+struct V6Ends<P: Platform> {
+    local: [P::AtomicU64; 2],
+    remote: [P::AtomicU64; 2],
+    /// As for IPv4.
+    ports: P::AtomicU32,
+}
+
+/// The upper and the lower half.
+fn halves(address: Ipv6Addr) -> [u64; 2] {
+    let bits = address.to_bits();
+    [(bits >> 64) as u64, bits as u64]
+}
+
+/// The address with these halves.
+fn joined<P: Platform>(halves: &[P::AtomicU64; 2]) -> Ipv6Addr {
+    let [upper, lower] = halves.each_ref().map(|half| half.load(Ordering::Relaxed));
+    Ipv6Addr::from_bits(u128::from(upper) << 64 | u128::from(lower))
+}
+
+/// See [`Ends::V4`].
+fn addresses_of(local: Ipv4Addr, remote: Ipv4Addr) -> u64 {
+    u64::from(local.to_bits()) << 32 | u64::from(remote.to_bits())
+}
+
+/// See [`Ends::V4`].
+fn ports_of(tuple: &FourTuple) -> u32 {
+    u32::from(tuple.local_port) << 16 | u32::from(tuple.remote_port)
+}
+
+impl<P: Platform> Ends<P> {
     fn of(tuple: &FourTuple) -> Self {
+        let ports = P::AtomicU32::new(ports_of(tuple));
         match (tuple.local_addr, tuple.remote_addr) {
             (IpAddr::V4(local), IpAddr::V4(remote)) => {
-                Ends::V4 { local: (local, tuple.local_port), remote: (remote, tuple.remote_port) }
+                Ends::V4 { addresses: P::AtomicU64::new(addresses_of(local, remote)), ports }
             }
-            _ => Ends::Other(Box::new(*tuple)),
+            (IpAddr::V6(local), IpAddr::V6(remote)) => {
+                let [local, remote] = [local, remote].map(|address| halves(address).map(P::AtomicU64::new));
+                Ends::V6(Box::new(V6Ends { local, remote, ports }))
+            }
+            _ => Ends::Mixed(Box::new(*tuple)),
         }
     }
 
-    /// Those of another tuple, in the same memory.
+    /// Makes it those of another tuple. False: it has no room for the addresses. No other thread uses it.
     #[inline]
-    fn renew(&mut self, tuple: &FourTuple) {
-        match self {
-            Ends::Other(ends) if tuple.local_addr.is_ipv6() => **ends = *tuple,
-            _ => *self = Ends::of(tuple),
-        }
+    fn renew(&self, tuple: &FourTuple) -> bool {
+        let ports = match (self, tuple.local_addr, tuple.remote_addr) {
+            (Ends::V4 { addresses, ports }, IpAddr::V4(local), IpAddr::V4(remote)) => {
+                addresses.store(addresses_of(local, remote), Ordering::Relaxed);
+                ports
+            }
+            (Ends::V6(ends), IpAddr::V6(local), IpAddr::V6(remote)) => {
+                for (to, address) in [(&ends.local, local), (&ends.remote, remote)] {
+                    to.iter().zip(halves(address)).for_each(|(half, bits)| half.store(bits, Ordering::Relaxed));
+                }
+                &ends.ports
+            }
+            _ => return false,
+        };
+        ports.store(ports_of(tuple), Ordering::Relaxed);
+        true
     }
 
     fn tuple(&self) -> FourTuple {
-        match *self {
-            Ends::V4 { local: (local_addr, local_port), remote: (remote_addr, remote_port) } => {
-                FourTuple { local_addr: local_addr.into(), remote_addr: remote_addr.into(), local_port, remote_port }
+        let (local_addr, remote_addr, ports) = match self {
+            Ends::V4 { addresses, ports } => {
+                let both = addresses.load(Ordering::Relaxed);
+                let [local, remote] = [(both >> 32) as u32, both as u32].map(|bits| Ipv4Addr::from_bits(bits).into());
+                (local, remote, ports)
             }
-            Ends::Other(ref tuple) => **tuple,
-        }
+            Ends::V6(ends) => (joined::<P>(&ends.local).into(), joined::<P>(&ends.remote).into(), &ends.ports),
+            Ends::Mixed(tuple) => return **tuple,
+        };
+        let both = ports.load(Ordering::Relaxed);
+        FourTuple { local_addr, remote_addr, local_port: (both >> 16) as u16, remote_port: both as u16 }
     }
 }
 
@@ -92,19 +150,27 @@ impl<P: Platform> TcpSocket<P> {
         Arc::new(TcpSocket { ready, ends: Ends::of(&flow.tuple), key: P::AtomicU64::new(u64::MAX) })
     }
 
-    /// Its connection has ended, and nobody else refers to it: nothing that it refers to lives longer for that.
+    /// Its connection has ended, and nobody else refers to it: nothing that it refers to lives longer for that. False: somebody
+    /// does.
     #[inline]
-    fn let_all_go(&mut self) {
-        self.ready = ReadyState::default();
+    fn let_all_go(this: &mut Arc<Self>) -> bool {
+        if !sync::is_unshared(this) {
+            return false;
+        }
+        if this.ready.refers() {
+            let Some(socket) = Arc::get_mut(this) else { return false };
+            socket.ready = ReadyState::default();
+        }
+        true
     }
 
-    /// As [`TcpSocket::new`] makes it, after [`TcpSocket::let_all_go`].
+    /// Makes it as [`TcpSocket::new`] makes it, after [`TcpSocket::let_all_go`]. False: a tuple of this version of IP has no room in
+    /// it.
     #[inline]
-    fn renew(&mut self, flow: &Flow) {
-        let TcpSocket { key, ready, ends } = self;
-        *key = P::AtomicU64::new(u64::MAX);
-        *ready = ReadyState::with_owner_word(flow.hash);
-        ends.renew(&flow.tuple);
+    fn renew(&self, flow: &Flow) -> bool {
+        self.key.store(u64::MAX, Ordering::Relaxed);
+        self.ready.renew(flow.hash);
+        self.ends.renew(&flow.tuple)
     }
 
     /// The connection's name for [`crate::arch::RunningArchitecture::call`].

@@ -56,7 +56,7 @@ pub struct ReadyState<P: Platform> {
     /// The bits set by plain stores. Written by one thread at a time, which has exclusive use of the connection.
     own: P::AtomicU32,
     /// Its owner's; see [`ReadyState::with_owner_word`].
-    owner_word: u32,
+    owner_word: P::AtomicU32,
     first: OnceLock<PollPlace<P>>,
     later: OnceBox<Lock<Option<Registration<P>>, P>>,
 }
@@ -111,7 +111,7 @@ impl<P: Platform> ReadyState<P> {
         ReadyState {
             word: P::AtomicU32::new(0),
             own: P::AtomicU32::new(0),
-            owner_word,
+            owner_word: P::AtomicU32::new(owner_word),
             first: OnceLock::new(),
             later: OnceBox::new(),
         }
@@ -120,7 +120,22 @@ impl<P: Platform> ReadyState<P> {
     /// The argument of [`ReadyState::with_owner_word`].
     #[inline]
     pub fn owner_word(&self) -> u32 {
-        self.owner_word
+        self.owner_word.load(Ordering::Relaxed)
+    }
+
+    /// Whether it refers to a poll set or a watch, or has.
+    #[inline]
+    pub(super) fn refers(&self) -> bool {
+        self.first.get().is_some() || self.later.get().is_some()
+    }
+
+    /// As [`ReadyState::with_owner_word`] makes it. No other thread knows the socket, which refers to nothing.
+    #[inline]
+    pub(super) fn renew(&self, owner_word: u32) {
+        debug_assert!(!self.refers(), "what it refers to would hear of another connection");
+        self.word.store(0, Ordering::Relaxed);
+        self.own.store(0, Ordering::Relaxed);
+        self.owner_word.store(owner_word, Ordering::Relaxed);
     }
 
     /// The bits that are set now.

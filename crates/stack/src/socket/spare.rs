@@ -27,10 +27,9 @@ impl<P: Platform> SpareSockets<P> {
     /// A socket for a connection that is about to be put into its table.
     #[inline]
     pub(crate) fn take(&mut self, flow: &Flow) -> Arc<TcpSocket<P>> {
-        if let Some(mut spare) = self.sockets.pop()
-            && let Some(socket) = Arc::get_mut(&mut spare)
+        if let Some(spare) = self.sockets.pop()
+            && spare.renew(flow)
         {
-            socket.renew(flow);
             return spare;
         }
         TcpSocket::new(*flow)
@@ -39,10 +38,7 @@ impl<P: Platform> SpareSockets<P> {
     /// The connection of this socket has ended. It is kept if its user has let go of it before.
     #[inline]
     pub(crate) fn keep(&mut self, mut socket: Arc<TcpSocket<P>>) {
-        if self.sockets.len() < MOST
-            && let Some(it) = Arc::get_mut(&mut socket)
-        {
-            it.let_all_go();
+        if self.sockets.len() < MOST && TcpSocket::let_all_go(&mut socket) {
             self.sockets.push(socket);
         }
     }
@@ -133,7 +129,8 @@ mod tests {
                 let place = Arc::as_ptr(&first);
                 spare.keep(first);
                 let again = spare.take(&flow(after, 2));
-                assert_eq!(Arc::as_ptr(&again), place, "it is the same memory");
+                let has_room = before == after;
+                assert!(!has_room || Arc::as_ptr(&again) == place, "it is the same memory");
                 let new = TcpSocket::new(flow(after, 2));
                 assert_eq!(described(&again, writers), described(&new, writers), "{before} {after}");
             }
