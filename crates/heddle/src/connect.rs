@@ -40,7 +40,7 @@ pub struct Connect<'d> {
 }
 
 /// What [`Connect::checked`] returns.
-pub(crate) type ConnectRequest<'a> = (SocketAddr, Option<SocketAddr>, &'a ConnectionOptions, &'a [u8]);
+pub(crate) type ConnectRequest<'a> = (SocketAddr, Option<&'a SocketAddr>, &'a ConnectionOptions, &'a [u8]);
 
 impl<'d> Connect<'d> {
     /// From any local address and port, with the stack's options, without data.
@@ -100,7 +100,7 @@ impl<'d> Connect<'d> {
         let (remote, local, options, data) = self.checked(stack, address)?;
         let socket = stack
             .raw()
-            .connect_with(local, remote, options, data)
+            .connect_with(local, &remote, options, data)
             .map_err(|refused| ConnectError::Refused(remote, refused))?;
         let stream = TcpStream::new(stack, socket);
         stream.block(false);
@@ -114,6 +114,6 @@ impl<'d> Connect<'d> {
         if self.data.len() > most {
             return Err(ConnectError::DataTooLong { len: self.data.len(), most });
         }
-        Ok((remote, self.local, &self.options, self.data))
+        Ok((remote, self.local.as_ref(), &self.options, self.data))
     }
 }

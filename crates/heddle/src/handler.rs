@@ -231,6 +231,7 @@ impl Connect<'_> {
         handler: impl Handler,
     ) -> Result<HandlerRef, ConnectError> {
         let (remote, local, options, data) = self.checked(stack, address)?;
+        let local = local.copied();
         let handler = Box::new(Adapted(handler));
         let opened = stack.raw().connect_with_handler(local, remote, options, data, handler);
         opened.map_err(|refused| ConnectError::Refused(remote, refused))

@@ -218,6 +218,7 @@ impl TcpListener {
     }
 
     /// `None`: no connection waits.
+    #[inline(always)]
     pub(crate) fn try_accept(&self) -> Option<(TcpStream, SocketAddr)> {
         let socket = self.inner.listener.accept()?;
         let stream = TcpStream::new(&self.inner.stack, socket);

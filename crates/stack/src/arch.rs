@@ -213,8 +213,9 @@ pub trait RunningArchitecture<P: Platform>: Send + Sync {
         false
     }
 
-    /// The same for OPEN: [`RunningArchitecture::open`], by a thread that owns what the flow of the request belongs to.
-    fn open_as_owner(&self, _request: &mut OpenRequest<P>) -> Option<Result<Key, OpenRefused>> {
+    /// The same for OPEN: [`RunningArchitecture::open`], by a thread that owns what the flow of the request belongs to. The socket in
+    /// the request has the key.
+    fn open_as_owner(&self, _request: &mut OpenRequest<P>) -> Option<Result<(), OpenRefused>> {
         None
     }
 

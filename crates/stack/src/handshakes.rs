@@ -41,7 +41,7 @@ pub(crate) struct HandshakeSegment<'a, P: Platform> {
     /// The stack.
     pub shared: &'a Shared<P>,
     /// The flow.
-    pub flow: Flow,
+    pub flow: &'a Flow,
     /// Its vacant entry in the connection table.
     pub absent: VacantEntry,
     /// The segment; `None` once it has been taken.
@@ -220,13 +220,13 @@ impl<P: Platform> Handshakes<P> {
         let peer = flow.tuple.remote_addr;
         let mut route = self.routes.recall(peer, shared.routes().generation());
         let recalled = route.generation;
-        let mut out = shared.egress().outbox(shared.control(), &flow, &route, counters);
+        let mut out = shared.egress().outbox(shared.control(), flow, &route, counters);
         let other = other_options(shared, &listener, peer);
         let options = other.as_deref().unwrap_or(listener.options());
         let params = params(options, &listener, mss_on(shared, &route, peer, now));
-        let secrets = (isn_of(shared, &flow, now), shared.secrets.handshake());
+        let secrets = (isn_of(shared, flow, now), shared.secrets.handshake());
         let opened = handshake::syn_arrives(answer, &params, segment, secrets, (child, &mut out), now);
-        shared.egress().emit(&flow, &mut route, &mut out, deferred);
+        shared.egress().emit(flow, &mut route, &mut out, deferred);
         match opened {
             Ok(SynOutcome::HalfOpen(half_open)) => {
                 if route.generation != recalled {
@@ -241,7 +241,7 @@ impl<P: Platform> Handshakes<P> {
                 self.cache.insert(half_open, kept, absent.hash(), shared.control().tcp(), now);
                 None
             }
-            Ok(SynOutcome::Early) => Some(Child::new((flow, absent), route, Admission::Early(listener), &out)),
+            Ok(SynOutcome::Early) => Some(Child::new((*flow, absent), route, Admission::Early(listener), &out)),
             Ok(SynOutcome::CookieSent) => {
                 listener.note_cookie(now);
                 None
@@ -392,10 +392,10 @@ pub(crate) fn cookie_arrives<P: Platform>(
     let other = other_options(shared, &listener, peer);
     let options = other.as_deref().unwrap_or(listener.options());
     let params = params(options, &listener, shared.routes().mss(shared.links(), peer, now));
-    let (isn, secrets) = (isn_of(shared, &flow, now), shared.secrets.handshake());
+    let (isn, secrets) = (isn_of(shared, flow, now), shared.secrets.handshake());
     let Some(half_open) = syn_cookie::accept(&params, segment, isn, secrets, shared.control().tcp(), now) else {
         counters.count_drop(DropReason::SynCookieInvalid);
-        shared.egress().reset(shared.control(), &flow, segment, counters, deferred);
+        shared.egress().reset(shared.control(), flow, segment, counters, deferred);
         return None;
     };
     let admission = Admission::Handshake(listener.clone());
@@ -405,14 +405,14 @@ pub(crate) fn cookie_arrives<P: Platform>(
         return None;
     }
     let mut route = RouteCache::at_generation(shared.routes().generation());
-    let mut out = shared.egress().outbox(shared.control(), &flow, &route, counters);
+    let mut out = shared.egress().outbox(shared.control(), flow, &route, counters);
     let complete = syn_cookie::complete(half_open, &params, arrived, (child, &mut out), now);
-    shared.egress().emit(&flow, &mut route, &mut out, deferred);
+    shared.egress().emit(flow, &mut route, &mut out, deferred);
     if !complete {
         admission.abandon();
         return None;
     }
-    Some(Child::new((flow, absent), route, admission, &out))
+    Some(Child::new((*flow, absent), route, admission, &out))
 }
 
 /// [`Egress::emit`](crate::tx::Egress::emit) for a half-open connection. If routes have changed since its SYN arrived,

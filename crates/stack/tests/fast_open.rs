@@ -178,7 +178,7 @@ fn a_cookie_is_learnt_from_the_answer_to_an_open(arch: Architecture) {
             node.stack.shared().destinations.offer(ends.src, 1460, mode, now).max_data
         };
         let to = SocketAddr::new(ends.src, PORT);
-        let socket = node.stack.connect_with(None, to, &Default::default(), REQUEST).expect("a route");
+        let socket = node.stack.connect_with(None, &to, &Default::default(), REQUEST).expect("a route");
         let sent = node.settle();
         let (syn, data) = sent.iter().find_map(|frame| tcp_of(frame)).expect("a SYN");
         assert_eq!((data.len(), room(&node)), (0, 0), "no cookie is known yet");

@@ -493,10 +493,10 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
         closed.is_some()
     }
 
-    fn open_as_owner(&self, request: &mut OpenRequest<P>) -> Option<Result<Key, OpenRefused>> {
+    fn open_as_owner(&self, request: &mut OpenRequest<P>) -> Option<Result<(), OpenRefused>> {
         let index = self.home(request.hash());
         let now = request.at;
-        self.hold_as_owner(index, |cell, deferred| cell.open_actively(request, now, deferred))
+        self.hold_as_owner(index, |cell, deferred| cell.open_actively(request, now, deferred).map(drop))
     }
 
     fn owns_tables(&self) -> bool {

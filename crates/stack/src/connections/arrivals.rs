@@ -99,13 +99,20 @@ pub trait Arrivals: Place {
     ) {
         let Some(segment) = &arrival.segment else { return };
         let flow = Flow { tuple: segment.tuple, hash: arrival.hash };
+        // Beside the outcome: moved out of it, it would be copied twice.
+        let mut adopted = None;
         let (outcome, due) = self.with_directory(|directory, site| {
-            let outcome = unmatched(directory, site, (flow, missing), arrival, now, deferred);
+            let outcome = unmatched(directory, site, (&flow, missing), (arrival, &mut adopted), now, deferred);
             (outcome, directory.half_open.cached_deadline())
         });
+        if let Some(Adopted { id, effects, admitted }) = adopted {
+            self.settle(&id, effects, now, deferred);
+            if let Some(admitted) = admitted {
+                self.admitted(&id, admitted, now, deferred);
+            }
+        }
         match outcome {
             UnmatchedOutcome::Done => {}
-            UnmatchedOutcome::Adopted(adopted) => self.adopted(adopted, now, deferred),
             UnmatchedOutcome::Nobody => {
                 let (shared, counters) = (self.shared(), self.counters());
                 counters.count_drop(DropReason::TcpNoListener);
@@ -116,15 +123,6 @@ pub trait Arrivals: Place {
             UnmatchedOutcome::Appeared => self.appeared(arrival, now, deferred),
         }
         self.call_for(due, deferred);
-    }
-
-    /// Completes, outside the directory, the entry of a connection into the table by its handshake.
-    fn adopted(&mut self, adopted: Adopted<Self>, now: Time, deferred: &mut DeferredEffects<Self::Platform>) {
-        let Adopted { id, effects, admitted } = adopted;
-        self.settle(&id, effects, now, deferred);
-        if let Some(admitted) = admitted {
-            self.admitted(&id, admitted, now, deferred);
-        }
     }
 
     /// An ICMP error arrives: it is for the connection, the half-open connection or the datagram socket that sent the
@@ -183,42 +181,41 @@ pub trait Arrivals: Place {
 impl<L: Events> Arrivals for L {}
 
 /// A connection that entered the table by its handshake.
-pub struct Adopted<L: Place> {
+struct Adopted<L: Place> {
     id: L::Id,
     effects: Effects,
     admitted: Option<Admitted<L::Platform>>,
 }
 
 /// The outcome for a segment that belonged to no connection.
-enum UnmatchedOutcome<L: Place> {
+enum UnmatchedOutcome {
     /// It was taken, or dropped.
     Done,
-    /// It completed a handshake, or opened a connection at once.
-    Adopted(Adopted<L>),
     /// No socket takes it.
     Nobody,
     /// Its connection is in the table now: another thread has completed the handshake.
     Appeared,
 }
 
-/// [`Arrivals::unmatched`], with the directory held.
+/// [`Arrivals::unmatched`], with the directory held. `adopted`: a connection whose handshake it completed, or that it opened at
+/// once.
 #[inline]
 fn unmatched<L: Place>(
     directory: &mut DirectoryOf<L>,
     site: &Site<'_, L>,
-    (flow, missing): (Flow, L::Missing),
-    arrival: &mut ArrivingSegment,
+    (flow, missing): (&Flow, L::Missing),
+    (arrival, adopted): (&mut ArrivingSegment, &mut Option<Adopted<L>>),
     now: Time,
     deferred: &mut DeferredEffects<L::Platform>,
-) -> UnmatchedOutcome<L> {
-    let Some(absent) = L::absent(directory, missing, &flow) else { return UnmatchedOutcome::Appeared };
+) -> UnmatchedOutcome {
+    let Some(absent) = L::absent(directory, missing, flow) else { return UnmatchedOutcome::Appeared };
     let (shared, counters) = (site.shared, site.counters);
     let segment = &mut arrival.segment;
     let mut pcb = None;
     let arrival =
         HandshakeSegment { shared, flow, absent, segment, child: &mut pcb, now, counters, deferred: &mut *deferred };
     let half_open = &mut directory.half_open;
-    let child = if let Some(slot) = half_open.find(&flow, absent) {
+    let child = if let Some(slot) = half_open.find(flow, absent) {
         half_open.segment_arrives(slot, arrival)
     } else {
         let Some(segment) = arrival.segment.as_ref() else { return UnmatchedOutcome::Done };
@@ -228,11 +225,10 @@ fn unmatched<L: Place>(
             Unmatched::Nobody => return UnmatchedOutcome::Nobody,
         }
     };
-    match child {
-        Some(child) => adopt(directory, site, (child, &mut pcb), deferred)
-            .map_or(UnmatchedOutcome::Done, UnmatchedOutcome::Adopted),
-        None => UnmatchedOutcome::Done,
+    if let Some(child) = child {
+        adopt(directory, site, (child, &mut pcb), adopted, deferred);
     }
+    UnmatchedOutcome::Done
 }
 
 /// A handshake is complete, or its connection opens early: it enters the table and the accept queue.
@@ -241,13 +237,14 @@ fn adopt<L: Place>(
     directory: &mut DirectoryOf<L>,
     site: &Site<'_, L>,
     (child, pcb): (Child<L::Platform>, &mut Option<Pcb>),
+    adopted: &mut Option<Adopted<L>>,
     deferred: &mut DeferredEffects<L::Platform>,
-) -> Option<Adopted<L>> {
+) {
     let Child { flow, route, admission, ready, deadline, path, table, tx_blocked, absent } = child;
     let socket = L::new_socket(directory, &flow);
     socket.ready.begin(ready, site.writers);
     let new = NewConnection { flow, pcb, route, socket: socket.clone() };
-    let (id, key) = L::insert(directory, site, new, absent)?;
+    let Some((id, key)) = L::insert(directory, site, new, absent) else { return };
     socket.placed(key);
     if tx_blocked {
         site.shared.egress().wait_for_room(&flow, &route, socket.target(), deferred);
@@ -263,5 +260,5 @@ fn adopt<L: Place>(
     if let Some(rest) = rest {
         directory.early.insert(key.slot, rest);
     }
-    Some(Adopted { id, effects: Effects { deadline, path, table }, admitted })
+    *adopted = Some(Adopted { id, effects: Effects { deadline, path, table }, admitted });
 }

@@ -220,18 +220,15 @@ pub trait Calls: Place {
             found = self.find(&flow.tuple, flow.hash);
         }
         let Err(missing) = found else { return Err(OpenRefused::TupleInUse) };
-        let opened = self.with_directory(|directory, site| {
+        let mut effects = None;
+        let (id, key) = self.with_directory(|directory, site| {
             let absent = Self::absent(directory, missing, &flow).ok_or(OpenRefused::TupleInUse)?;
-            let opened = Self::open(directory, site, request, absent, now, deferred)?;
-            if let Some(route) = &opened.route {
-                directory.half_open.routes.note(flow.tuple.remote_addr, route);
-            }
-            Ok(opened)
+            Self::open(directory, site, request, absent, now, (&mut effects, deferred))
         })?;
-        if let Some(effects) = opened.effects {
-            self.settle(&opened.id, effects, now, deferred);
+        if let Some(effects) = effects {
+            self.settle(&id, effects, now, deferred);
         }
-        Ok(opened.key)
+        Ok(key)
     }
 
     /// The initial sequence number for the successor of a connection in TIME-WAIT, which is closed.

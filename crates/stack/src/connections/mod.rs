@@ -33,5 +33,5 @@ pub use datagrams::Datagrams;
 pub use events::Events;
 pub(crate) use events::ResetOnPanic;
 pub use handlers::HandledConnections;
-pub use place::{Directory, DirectoryOf, Effects, NewConnection, Opened, Place, Site, UnawaitedEvent};
+pub use place::{Directory, DirectoryOf, Effects, NewConnection, Place, Site, UnawaitedEvent};
 pub use upkeep::Upkeep;

@@ -125,18 +125,6 @@ pub struct NewConnection<'a, P: Platform> {
     pub socket: Arc<TcpSocket<P>>,
 }
 
-/// A connection that an active open has put in its place.
-pub struct Opened<L: Place> {
-    /// The connection.
-    pub id: L::Id,
-    /// Its name for calls.
-    pub key: Key,
-    /// The route that its SYN took, unless that is the one of a connection before.
-    pub route: Option<RouteCache>,
-    /// The effects of its SYN.
-    pub effects: Option<Effects>,
-}
-
 /// Where connections are kept, and how a thread gets access to one. Datagram sockets have their home in a place, too; the
 /// access to them is the supertrait.
 ///
@@ -204,7 +192,8 @@ pub trait Place: DatagramAccess + Sized {
         absent: VacantEntry,
     ) -> Option<(Self::Id, Key)>;
 
-    /// Makes the connection of an active open, sends its SYN, and puts it in its place.
+    /// Makes the connection of an active open, sends its SYN, and puts it in its place. `effects`: where those of its SYN go,
+    /// and those that wait until the place is released.
     ///
     /// # Errors
     /// The open panicked; nothing remains of it, and the panic is recorded.
@@ -214,8 +203,8 @@ pub trait Place: DatagramAccess + Sized {
         request: &mut OpenRequest<Self::Platform>,
         absent: VacantEntry,
         now: Time,
-        deferred: &mut DeferredEffects<Self::Platform>,
-    ) -> Result<Opened<Self>, crate::call::OpenRefused>;
+        effects: (&mut Option<Effects>, &mut DeferredEffects<Self::Platform>),
+    ) -> Result<(Self::Id, Key), crate::call::OpenRefused>;
 
     /// Whether the calling thread runs this event of a connection, as its next step. False: the thread that uses the
     /// connection will run it, or it was dropped and counted.

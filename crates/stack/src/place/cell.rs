@@ -28,7 +28,7 @@ use crate::active_flows::CACHED;
 use crate::attempt::attempt;
 use crate::call::{ArrivingSegment, OpenRefused, OpenRequest};
 use crate::charge;
-use crate::connections::{DatagramAccess, Directory, DirectoryOf, Effects, Events, NewConnection, Opened, Place, Site};
+use crate::connections::{DatagramAccess, Directory, DirectoryOf, Effects, Events, NewConnection, Place, Site};
 use crate::containment::FaultScope;
 use crate::deferred::{DeferredEffects, LazyEffects, SendEffects};
 use crate::flow::{Flow, Key, UdpName};
@@ -459,8 +459,8 @@ impl<P: Platform> Place for Cell<P> {
         request: &mut OpenRequest<P>,
         absent: VacantEntry,
         now: Time,
-        deferred: &mut DeferredEffects<P>,
-    ) -> Result<Opened<Self>, OpenRefused> {
+        (effects, deferred): (&mut Option<Effects>, &mut DeferredEffects<P>),
+    ) -> Result<(u32, Key), OpenRefused> {
         let flow = request.flow();
         directory.half_open.conceal(&flow);
         let route = directory.half_open.routes.recall(flow.tuple.remote_addr, request.generation);
@@ -482,19 +482,18 @@ impl<P: Platform> Place for Cell<P> {
         let connection = directory.connections.at(key.slot).ok_or(OpenRefused::Fault)?;
         connection.socket.placed(key);
         let around = (site.shared, site.counters, site.account, site.writers, false);
-        match attempt(|| work(connection, around, None, tcp::Open(fast_open), now, deferred)) {
-            Ok(((), effects)) => {
-                let route = (connection.route.generation != recalled).then_some(connection.route);
-                Ok(Opened { id: key.slot, key, route, effects })
-            }
-            Err(panic) => {
-                connection.socket.abort();
-                site.shared.control().account().discharge(site.account, connection.charge, site.shared.control().tcp());
-                directory.connections.free(key.slot);
-                site.shared.failures.note(panic, FaultScope::Connection(flow.tuple), site.counters);
-                Err(OpenRefused::Fault)
-            }
+        let open = || *effects = work(connection, around, None, tcp::Open(fast_open), now, deferred).1;
+        if let Err(panic) = attempt(open) {
+            connection.socket.abort();
+            site.shared.control().account().discharge(site.account, connection.charge, site.shared.control().tcp());
+            directory.connections.free(key.slot);
+            site.shared.failures.note(panic, FaultScope::Connection(flow.tuple), site.counters);
+            return Err(OpenRefused::Fault);
         }
+        if connection.route.generation != recalled {
+            directory.half_open.routes.note(flow.tuple.remote_addr, &connection.route);
+        }
+        Ok((key.slot, key))
     }
 
     #[inline(always)]

@@ -44,8 +44,8 @@ use crate::attempt::attempt;
 use crate::call::{self, OpenRefused, OpenRequest, Reply};
 use crate::charge::{self, EventWork, LateCheck};
 use crate::connections::{
-    Arrivals, Calls, DatagramAccess, Directory, DirectoryOf, Effects, NewConnection, Opened, Place, Site,
-    UnawaitedEvent, Upkeep,
+    Arrivals, Calls, DatagramAccess, Directory, DirectoryOf, Effects, NewConnection, Place, Site, UnawaitedEvent,
+    Upkeep,
 };
 use crate::containment::FaultScope;
 use crate::deferred::{DeferredEffects, LazyEffects};
@@ -469,8 +469,8 @@ impl<'a, P: Platform, R: ConnectionRef<P>> Place for &'a Locked<P, R> {
         request: &mut OpenRequest<P>,
         absent: VacantEntry,
         now: Time,
-        deferred: &mut DeferredEffects<P>,
-    ) -> Result<Opened<Self>, OpenRefused> {
+        (effects, deferred): (&mut Option<Effects>, &mut DeferredEffects<P>),
+    ) -> Result<(Self::Id, Key), OpenRefused> {
         let flow = request.flow();
         let OpenRequest { params, generation, socket, fast_open, .. } = request;
         let socket = socket.get_or_insert_with(|| TcpSocket::new(flow)).clone();
@@ -480,16 +480,18 @@ impl<'a, P: Platform, R: ConnectionRef<P>> Place for &'a Locked<P, R> {
             let mut out = site.shared.egress().outbox(site.shared.control(), &flow, &route, site.counters);
             let pcb = call::open(params, fast_open, &mut out, now);
             site.shared.egress().emit(&flow, &mut route, &mut out, deferred);
-            (Some(pcb), Effects::of(&out))
+            *effects = Effects::of(&out);
+            Some(pcb)
         });
-        let (mut pcb, effects) = opened.map_err(|panic| {
+        let mut pcb = opened.map_err(|panic| {
             site.shared.failures.note(panic, FaultScope::Connection(flow.tuple), site.counters);
             OpenRefused::Fault
         })?;
         let new = NewConnection { flow, pcb: &mut pcb, route, socket };
         let (id, key) = Self::insert(directory, site, new, absent).ok_or(OpenRefused::Fault)?;
         id.socket.placed(key);
-        Ok(Opened { id, key, route: Some(route), effects })
+        directory.half_open.routes.note(flow.tuple.remote_addr, &route);
+        Ok((id, key))
     }
 
     fn admit(&mut self, connection: &Self::Id, event: UnawaitedEvent<'_>, now: Time) -> bool {

@@ -44,7 +44,7 @@ impl<P: Platform> Stack<P> {
         data: &[u8],
         handler: Box<dyn ConnectionHandler<P>>,
     ) -> Result<HandlerRef<P>, ConnectRefused> {
-        let socket = self.connect_with(local, remote, options, data)?;
+        let socket = self.connect_with(local.as_ref(), &remote, options, data)?;
         let name = HandlerRef::new(&socket, &self.owners());
         let state = HandlerState::opening(handler, name.clone());
         match self.call(&socket.target(), Call::Handle(state)) {

@@ -73,7 +73,7 @@ struct RouteSnapshot {
 
 /// What an active open is to do, from whichever local port.
 struct ActiveOpen<'a> {
-    remote: SocketAddr,
+    remote: &'a SocketAddr,
     options: &'a ConnectionOptions,
     data: FirstData<&'a [u8]>,
     route: RouteSnapshot,
@@ -137,7 +137,7 @@ impl<P: Platform> Stack<P> {
         remote: SocketAddr,
         options: &ConnectionOptions,
     ) -> Result<Arc<TcpSocket<P>>, ConnectRefused> {
-        self.connect_with(local, remote, options, &[])
+        self.connect_with(local.as_ref(), &remote, options, &[])
     }
 
     /// As [`Stack::connect`], with data to send, at most [`Stack::first_data`] bytes. It leaves with the SYN if the
@@ -147,8 +147,8 @@ impl<P: Platform> Stack<P> {
     /// See [`ConnectRefused`].
     pub fn connect_with(
         &self,
-        local: Option<SocketAddr>,
-        remote: SocketAddr,
+        local: Option<&SocketAddr>,
+        remote: &SocketAddr,
         options: &ConnectionOptions,
         data: &[u8],
     ) -> Result<Arc<TcpSocket<P>>, ConnectRefused> {
@@ -170,7 +170,7 @@ impl<P: Platform> Stack<P> {
         data: &[u8],
         more: bool,
     ) -> Result<(Arc<TcpSocket<P>>, usize), ConnectRefused> {
-        self.connect_by(local, remote, options, FirstData::OnSyn(data, more))
+        self.connect_by(local.as_ref(), &remote, options, FirstData::OnSyn(data, more))
     }
 
     /// Whether a SYN to `remote` may carry data now: the cookie of its peer is known, or none is needed.
@@ -185,24 +185,56 @@ impl<P: Platform> Stack<P> {
     /// Opens where the tables of IP may be used: the whole call is sent to their owner if they have one.
     fn connect_by(
         &self,
-        local: Option<SocketAddr>,
-        remote: SocketAddr,
+        local: Option<&SocketAddr>,
+        remote: &SocketAddr,
         options: &ConnectionOptions,
         data: FirstData<&[u8]>,
     ) -> Result<(Arc<TcpSocket<P>>, usize), ConnectRefused> {
-        if let Ok(result) = self.at_tables_here(|| self.connect_here(local, remote, options, data)) {
-            // Checked only after a failure, so that other opens do not pay for it.
-            return result.map_err(|refused| if in_handler::<P>() { ConnectRefused::InHandler } else { refused });
-        }
-        let (options, data) = (options.clone(), data.into_owned());
-        let result = self.at_tables(move |stack| stack.connect_here(local, remote, &options, data.borrowed()));
-        result.unwrap_or(Err(ConnectRefused::Fault))
+        let result = if self.owns_tables() {
+            self.connect_here(local, remote, options, data)
+        } else {
+            self.connect_beside(local, remote, options, data)
+        };
+        // Checked only after a failure, so that other opens do not pay for it.
+        result.map_err(|refused| if in_handler::<P>() { ConnectRefused::InHandler } else { refused })
     }
 
+    /// By a thread that does not own the tables.
+    #[inline(never)]
+    fn connect_beside(
+        &self,
+        local: Option<&SocketAddr>,
+        remote: &SocketAddr,
+        options: &ConnectionOptions,
+        data: FirstData<&[u8]>,
+    ) -> Result<(Arc<TcpSocket<P>>, usize), ConnectRefused> {
+        if let Ok(result) = self.at_tables_here(|| self.connect_there(local, remote, options, data)) {
+            return result;
+        }
+        let (local, remote, options, data) = (local.copied(), *remote, options.clone(), data.into_owned());
+        let open = move |stack: &Stack<P>| stack.connect_there(local.as_ref(), &remote, &options, data.borrowed());
+        self.at_tables(open).unwrap_or(Err(ConnectRefused::Fault))
+    }
+
+    /// [`Stack::connect_here`], not inlined.
+    #[inline(never)]
+    fn connect_there(
+        &self,
+        local: Option<&SocketAddr>,
+        remote: &SocketAddr,
+        options: &ConnectionOptions,
+        data: FirstData<&[u8]>,
+    ) -> Result<(Arc<TcpSocket<P>>, usize), ConnectRefused> {
+        self.connect_here(local, remote, options, data)
+    }
+
+    /// Inlined, as is what it calls: each result that passes through memory is read there in other pieces than it was written
+    /// in, for which the processor waits.
+    #[inline(always)]
     fn connect_here(
         &self,
-        local: Option<SocketAddr>,
-        remote: SocketAddr,
+        local: Option<&SocketAddr>,
+        remote: &SocketAddr,
         options: &ConnectionOptions,
         data: FirstData<&[u8]>,
     ) -> Result<(Arc<TcpSocket<P>>, usize), ConnectRefused> {
@@ -213,7 +245,10 @@ impl<P: Platform> Stack<P> {
         // Not refused while memory is short (`tcp_mem`): as on Linux an active open succeeds, with the least memory
         // that it needs. Read before the routes: the first emission then notices a change in between.
         let generation = self.core.shared.routes().generation();
-        let (leaves_by, source) = self.departure(peer, generation).ok_or(ConnectRefused::NotAHost)?;
+        let (leaves_by, source) = match self.core.recent.interface(peer, generation) {
+            Some(interface) => (Some(interface), None),
+            None => self.find_departure(peer, generation).ok_or(ConnectRefused::NotAHost)?,
+        };
         let is_down = || leaves_by.is_some_and(|interface| links.is_down(interface));
         let source = match local.map(|local| local.ip()) {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
@@ -224,7 +259,7 @@ impl<P: Platform> Stack<P> {
             //# If an application on a multihomed host does not specify the local IP address when actively opening a TCP
             //# connection, then the TCP implementation MUST ask the IP layer to select a local IP address before
             //# sending the (first) SYN (MUST-44).
-            _ => source.ok_or(ConnectRefused::NoRoute)?,
+            _ => source.or_else(|| self.core.recent.source(peer, generation)).ok_or(ConnectRefused::NoRoute)?,
         };
         if source.is_loopback() && !leaves_by.is_some_and(|interface| links.is_loopback(interface)) {
             return Err(ConnectRefused::LoopbackSource);
@@ -246,14 +281,6 @@ impl<P: Platform> Stack<P> {
 
     /// The interface by which connections to `peer` leave, and their source address, with routes of this generation.
     /// `None`: no single host has that address.
-    #[inline]
-    fn departure(&self, peer: IpAddr, generation: u32) -> Option<(Option<usize>, Option<IpAddr>)> {
-        match self.core.recent.recall(peer, generation) {
-            Some(Departure { interface, source }) => Some((Some(interface), Some(source))),
-            None => self.find_departure(peer, generation),
-        }
-    }
-
     #[cold]
     #[inline(never)]
     fn find_departure(&self, peer: IpAddr, generation: u32) -> Option<(Option<usize>, Option<IpAddr>)> {
@@ -270,14 +297,15 @@ impl<P: Platform> Stack<P> {
     }
 
     /// Opens from the requested local port, or from a free one.
+    #[inline(always)]
     fn open_somewhere(
         &self,
-        (local, source): (Option<SocketAddr>, IpAddr),
+        (local, source): (Option<&SocketAddr>, IpAddr),
         opening: &ActiveOpen<'_>,
     ) -> Result<(Arc<TcpSocket<P>>, usize), ConnectRefused> {
         let remote = opening.remote;
         if let Some(port) = local.map(|local| local.port()).filter(|port| *port != 0) {
-            let flow = self.flow(SocketAddr::new(source, port), remote);
+            let flow = self.flow(SocketAddr::new(source, port), *remote);
             return self.open(&flow, opening).map_err(|refused| match refused {
                 OpenRefused::TupleInUse => ConnectRefused::AddressInUse,
                 OpenRefused::NoBuffer => ConnectRefused::NoBuffer,
@@ -289,7 +317,7 @@ impl<P: Platform> Stack<P> {
         let mut home = opening.route.leaves_by.filter(|_| self.core.homing && links.polls_some());
         loop {
             let counter = if home.is_some() { PortCounter::OfThread } else { PortCounter::OfAll };
-            let candidates = self.core.ports.candidates(&self.core.shared.secrets, (source, remote), counter);
+            let candidates = self.core.ports.candidates(&self.core.shared.secrets, (source, *remote), counter);
             let mut astray = 0;
             for (passed, port) in candidates.enumerate() {
                 // A connection can open with itself without a listener (RFC 9293 section 3.5, simultaneous initiation):
@@ -349,7 +377,7 @@ impl<P: Platform> Stack<P> {
         charge::receive::<P>();
         match self.core.running.get().owned().and_then(|active| active.open_as_owner(&mut request)) {
             Some(opened) => opened,
-            None => self.active().open(&mut request),
+            None => self.active().open(&mut request).map(drop),
         }?;
         Ok((request.socket.ok_or(OpenRefused::Fault)?, taken))
     }

@@ -55,23 +55,27 @@ impl<P: Platform> Default for RecentDestination<P> {
 }
 
 impl<P: Platform> RecentDestination<P> {
-    /// What the calling thread knows of `remote`, if that was found when the routes were of this generation.
+    /// The interface by which connections to `remote` leave, if the calling thread knows it from when the routes were of this
+    /// generation.
     #[inline]
-    pub(super) fn recall(&self, remote: IpAddr, generation: u32) -> Option<Departure> {
+    pub(super) fn interface(&self, remote: IpAddr, generation: u32) -> Option<usize> {
         let last = self.threads.here();
         let interface = last.interface.load(Ordering::Relaxed);
         let is_it = last.generation.load(Ordering::Relaxed) == generation
             && interface & 1 == u32::from(remote.is_ipv6())
             && last.remote.iter().zip(words(remote)).all(|(known, word)| known.load(Ordering::Relaxed) == word);
-        if !is_it {
-            return None;
-        }
-        let [high, low] = [0, 1].map(|word: usize| last.source[word].load(Ordering::Relaxed));
-        let source = match remote {
+        is_it.then_some((interface >> 1) as usize)
+    }
+
+    /// The same of the source address.
+    #[inline]
+    pub(super) fn source(&self, remote: IpAddr, generation: u32) -> Option<IpAddr> {
+        self.interface(remote, generation)?;
+        let [high, low] = self.threads.here().source.each_ref().map(|word| word.load(Ordering::Relaxed));
+        Some(match remote {
             IpAddr::V4(_) => Ipv4Addr::from_bits(low as u32).into(),
             IpAddr::V6(_) => Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low)).into(),
-        };
-        Some(Departure { interface: (interface >> 1) as usize, source })
+        })
     }
 
     /// The calling thread has found this for `remote`, after it had read the generation of the routes.
@@ -98,6 +102,15 @@ mod tests {
     use sync::Real;
 
     use super::*;
+
+    impl RecentDestination<Real> {
+        fn recall(&self, remote: IpAddr, generation: u32) -> Option<Departure> {
+            let interface = self.interface(remote, generation);
+            let source = self.source(remote, generation);
+            assert_eq!(interface.is_some(), source.is_some());
+            Some(Departure { interface: interface?, source: source? })
+        }
+    }
 
     fn address(text: &str) -> IpAddr {
         text.parse().expect("an address")

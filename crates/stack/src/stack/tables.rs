@@ -18,9 +18,15 @@ impl<P: Platform> Stack<P> {
         at_tables(&*self.active(), move || ask(&stack))
     }
 
+    /// Whether the calling thread owns the tables of IP.
+    #[inline]
+    pub(super) fn owns_tables(&self) -> bool {
+        self.core.running.get().owned().is_some_and(|active| active.owns_tables())
+    }
+
     /// Runs `ask` at once if the calling thread may use the tables of IP. Otherwise returns it.
     pub(super) fn at_tables_here<R, F: FnOnce() -> R>(&self, ask: F) -> Result<R, F> {
-        if self.core.running.get().owned().is_some_and(|active| active.owns_tables()) {
+        if self.owns_tables() {
             return Ok(ask());
         }
         let (mut ask, mut result) = (Some(ask), None);
