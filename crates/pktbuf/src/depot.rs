@@ -1,12 +1,21 @@
-//! Magazines of free blocks, and the depot where threads exchange them, a lock for each size class.
+//! Magazines of free blocks, and the depot where threads exchange them, with a lock for each thread and size class.
 //!
 //! Called by the caches of threads: `pool.rs` on the real machine, `platform_heap.rs` on others. Both run this code;
-//! they differ in the platform of the lock that guards the shelves. What may never happen: a block in two places, a
-//! magazine that reallocates (each is made with its full capacity), or other work than moving pointers between lists
-//! under a depot's lock.
+//! they differ in the platform of the locks that guard the shelves.
+//!
+//! **Shelves of threads.** A load whose free blocks rise and fall by more than two magazines visits the depot all the time. So
+//! each thread has shelves of its own there ([`PLACES`]): what it puts there it takes again, from its own cache of the processor,
+//! and takes no lock that another processor has had. They keep as many magazines as the thread has ever lacked, [`KEPT`] at
+//! most: a thread that only releases has none. What is more goes to the common shelves, which also have the blocks of ended
+//! threads and those of a class that is pressed. A thread takes from its own shelves, then from the common ones, then makes
+//! the pool grow. Only where that cannot grow it takes from those of others: if it took from others first, threads would exchange the
+//! blocks that their processors have in their caches for as long as they do not need most at the same time.
+//!
+//! What may never happen: a block in two places, a magazine that reallocates (each is made with its full capacity), two of
+//! these locks held at once, or other work than moving pointers between lists under one.
 
-use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, AtomicUsize};
 
 use sync::{CachePadded, Guard, Lock, LockClass, LockKind, Platform};
 
@@ -31,26 +40,45 @@ pub(crate) fn press(class: SizeClass, pressed: bool) {
     PRESSED[class as usize].store(pressed, Relaxed);
 }
 
-/// Free blocks of one class that no thread has.
+/// Free blocks of one class that no thread has in its magazines.
 #[derive(Default)]
 pub(crate) struct Shelves {
-    pub(crate) full: Vec<Magazine>,
-    pub(crate) empty: Vec<Magazine>,
+    full: Vec<Magazine>,
+    empty: Vec<Magazine>,
     /// Blocks that are not in whole magazines: from ended threads, under pressure, and what a trim has left.
     pub(crate) loose: Magazine,
     /// The fewest blocks that lay here since the last trim.
     least: usize,
+    /// Of a thread's shelves: the magazines that it has lacked, [`KEPT`] at most.
+    lacked: usize,
 }
 
 impl Shelves {
     /// Takes all blocks out, and returns how many of them were not needed since the last call.
-    pub(crate) fn take_all(&mut self) -> (Magazine, usize) {
+    fn take_all(&mut self) -> (Magazine, usize) {
         self.note_least();
+        let blocks = self.take_blocks();
+        let unused = self.least.min(blocks.len());
+        self.least = 0;
+        (blocks, unused)
+    }
+
+    /// Takes all blocks out.
+    fn take_blocks(&mut self) -> Magazine {
         let mut blocks = core::mem::take(&mut self.loose);
         self.full.drain(..).for_each(|mut magazine| blocks.append(&mut magazine));
         (self.full, self.empty) = (Vec::new(), Vec::new());
-        let unused = self.least.min(blocks.len());
-        (blocks, unused)
+        blocks
+    }
+
+    /// Makes a magazine of blocks loose if none are.
+    fn loosen(&mut self) {
+        if self.loose.is_empty()
+            && let Some(mut magazine) = self.full.pop()
+        {
+            self.loose.append(&mut magazine);
+            self.empty.push(magazine);
+        }
     }
 
     /// Puts blocks back after [`Shelves::take_all`].
@@ -83,9 +111,24 @@ pub enum Caching {
     Global,
 }
 
+/// Threads with shelves of their own; of more threads some share. A model checker has two such places, which is enough for a
+/// thread to find a block with another one.
+const PLACES: usize = 64;
+/// The most magazines of a class on the shelves of a thread: 0.8 MiB of the smallest blocks, 4 MiB of those of frames, 8 MiB of
+/// the largest. About what thousands of connections need more at one moment than at another.
+const KEPT: usize = 32;
+/// The shelves that belong to no thread.
+const COMMON: usize = 0;
+
+/// The shelves of one place, by class.
+type Place<P> = CachePadded<[Lock<Shelves, P>; CLASSES]>;
+
 /// The depots of all classes.
 pub(crate) struct Depots<P: Platform> {
-    shelves: [CachePadded<Lock<Shelves, P>>; CLASSES],
+    /// The common ones, then those of threads.
+    places: Box<[Place<P>]>,
+    /// The last place that has ever had a block. Written rarely.
+    last: AtomicUsize,
     /// [`Caching::Global`]. Read where a thread's own magazines do not suffice, and on platforms that are not real.
     global: AtomicBool,
 }
@@ -93,8 +136,13 @@ pub(crate) struct Depots<P: Platform> {
 impl<P: Platform> Depots<P> {
     /// Empty ones.
     pub(crate) fn new(kind: LockKind, caching: Caching) -> Self {
-        let depot = |_| CachePadded::new(Lock::new(kind, LockClass::BufferPool, Shelves::default()));
-        Depots { shelves: SizeClass::ALL.map(depot), global: AtomicBool::new(caching == Caching::Global) }
+        let lock = |_| Lock::new(kind, LockClass::BufferPool, Shelves::default());
+        let places = 1 + if P::EXPLORED { 2 } else { PLACES };
+        Depots {
+            places: (0..places).map(|_| CachePadded::new(SizeClass::ALL.map(lock))).collect(),
+            last: AtomicUsize::new(COMMON),
+            global: AtomicBool::new(caching == Caching::Global),
+        }
     }
 
     pub(crate) fn set_caching(&self, caching: Caching) {
@@ -106,18 +154,74 @@ impl<P: Platform> Depots<P> {
         self.global.load(Relaxed)
     }
 
+    /// The common shelves of a class.
     pub(crate) fn open(&self, class: SizeClass) -> Guard<'_, Shelves, P> {
-        self.shelves[class as usize].lock()
+        self.places[COMMON][class as usize].lock()
     }
 
-    /// The shelves without a lock: the borrow proves that nothing else uses them.
-    pub(crate) fn shelves_mut(&mut self, class: SizeClass) -> &mut Shelves {
-        self.shelves[class as usize].get_mut()
+    /// The calling thread's place.
+    fn here(&self) -> usize {
+        1 + P::thread_index() % (self.places.len() - 1)
+    }
+
+    /// The calling thread's shelves of a class.
+    fn open_own(&self, class: SizeClass) -> Guard<'_, Shelves, P> {
+        self.places[self.here()][class as usize].lock()
+    }
+
+    /// Puts a full magazine on the calling thread's shelves, or on the common ones, and returns an empty one if there is one.
+    fn put(&self, class: SizeClass, magazine: Magazine) -> Option<Magazine> {
+        let here = self.here();
+        if self.last.load(Relaxed) < here {
+            self.last.fetch_max(here, Relaxed);
+        }
+        let mut shelves = self.open_own(class);
+        if shelves.full.len() >= shelves.lacked {
+            drop(shelves);
+            shelves = self.open(class);
+        }
+        shelves.full.push(magazine);
+        shelves.empty.pop()
+    }
+
+    /// The calling thread ends: what lies on its own shelves becomes common.
+    pub(crate) fn retire(&self, class: SizeClass) {
+        let mut own = self.open_own(class);
+        own.lacked = 0;
+        let mut blocks = own.take_blocks();
+        drop(own);
+        self.open(class).loose.append(&mut blocks);
+    }
+
+    /// The shelves of all threads that may have a block, one after the other.
+    fn open_each(&self, class: SizeClass) -> impl Iterator<Item = Guard<'_, Shelves, P>> {
+        let last = self.last.load(Relaxed);
+        (COMMON + 1..=last).map(move |place| self.places[place][class as usize].lock())
+    }
+
+    /// Takes all blocks of a class out, and returns how many of them were not needed since the last call.
+    pub(crate) fn take_all(&self, class: SizeClass) -> (Magazine, usize) {
+        let (mut blocks, mut unused) = (Magazine::new(), 0);
+        for place in &self.places {
+            let (mut more, least) = place[class as usize].lock().take_all();
+            blocks.append(&mut more);
+            unused += least;
+        }
+        (blocks, unused)
+    }
+
+    /// The same without a lock: the borrow proves that nothing else uses them.
+    pub(crate) fn drain(&mut self, class: SizeClass) -> Magazine {
+        self.places.iter_mut().flat_map(|place| place[class as usize].get_mut().take_all().0).collect()
     }
 
     /// Bytes of the free blocks of all classes. Takes each lock once.
     pub(crate) fn free_bytes(&self) -> usize {
-        SizeClass::ALL.iter().map(|&class| self.open(class).blocks() * class.stride()).sum()
+        let of_class = |class: SizeClass| {
+            let blocks = self.places.iter().map(|place| place[class as usize].lock().blocks());
+            blocks.sum::<usize>() * class.stride()
+        };
+        SizeClass::ALL.into_iter().map(of_class).sum()
     }
 }
 
@@ -146,7 +250,8 @@ impl Pair {
         }
         if !self.previous.is_empty() {
             core::mem::swap(&mut self.loaded, &mut self.previous);
-        } else if !self.refill(class, depots) && !grow(class, &mut self.loaded) {
+        } else if !self.refill(class, depots) && !grow(class, &mut self.loaded) && !self.refill_elsewhere(class, depots)
+        {
             press(class, true);
             // A block may have been returned between the check of the depot and the announcement of pressure.
             self.refill(class, depots);
@@ -181,32 +286,54 @@ impl Pair {
         shelves.loose.append(&mut self.previous);
     }
 
-    /// Gets blocks from the depot into the empty `loaded`; false if the depot has none.
+    /// Gets blocks from the thread's own shelves or the common ones into the empty `loaded`; false if they have none.
     fn refill<P: Platform>(&mut self, class: SizeClass, depots: &Depots<P>) -> bool {
-        let mut shelves = depots.open(class);
         if is_pressed(class.home()) || depots.are_global() {
-            return self.refill_one(class, &mut shelves, depots.are_global());
+            return self.refill_one(class, depots);
         }
-        if let Some(magazine) = shelves.full.pop() {
-            shelves.empty.push(core::mem::replace(&mut self.loaded, magazine));
-            shelves.note_least();
+        let mut own = depots.open_own(class);
+        if self.refill_from(&mut own) {
             return true;
         }
-        let left = shelves.loose.len().saturating_sub(self.rounds);
-        self.loaded.extend(shelves.loose.drain(left..));
+        own.lacked = (own.lacked + 1).min(KEPT);
+        drop(own);
+        self.refill_from(&mut depots.open(class))
+    }
+
+    /// Gets blocks from the shelves of any thread.
+    fn refill_elsewhere<P: Platform>(&mut self, class: SizeClass, depots: &Depots<P>) -> bool {
+        depots.open_each(class).any(|mut shelves| self.refill_from(&mut shelves))
+    }
+
+    /// Gets a magazine from these shelves, or as many loose blocks; false if they have none.
+    fn refill_from(&mut self, shelves: &mut Shelves) -> bool {
+        if let Some(magazine) = shelves.full.pop() {
+            shelves.empty.push(core::mem::replace(&mut self.loaded, magazine));
+        } else {
+            let left = shelves.loose.len().saturating_sub(self.rounds);
+            self.loaded.extend(shelves.loose.drain(left..));
+        }
         shelves.note_least();
         !self.loaded.is_empty()
     }
 
-    /// Gets one block, and ends the pressure if plenty remain, unless it is to stay.
-    fn refill_one(&mut self, class: SizeClass, shelves: &mut Shelves, stays: bool) -> bool {
-        if shelves.loose.is_empty()
-            && let Some(mut magazine) = shelves.full.pop()
-        {
-            shelves.loose.append(&mut magazine);
-            shelves.empty.push(magazine);
+    /// Gets one block from the common shelves, and what a thread has on its own becomes common if there is none. Ends the pressure if
+    /// plenty remain, unless it is to stay.
+    fn refill_one<P: Platform>(&mut self, class: SizeClass, depots: &Depots<P>) -> bool {
+        let mut shelves = depots.open(class);
+        shelves.loosen();
+        if shelves.loose.is_empty() {
+            shelves.note_least();
+            drop(shelves);
+            let mut each = depots.open_each(class);
+            let Some(found) = each.find_map(|mut own| Some(own.take_blocks()).filter(|blocks| !blocks.is_empty()))
+            else {
+                return false;
+            };
+            shelves = depots.open(class);
+            shelves.loose.extend(found);
         }
-        if shelves.loose.len() > 2 * self.rounds && !stays {
+        if shelves.loose.len() > 2 * self.rounds && !depots.are_global() {
             press(class, false);
         }
         self.loaded.extend(shelves.loose.pop());
@@ -216,11 +343,7 @@ impl Pair {
 
     /// Gives the full `previous` to the depot and gets an empty magazine for it.
     fn unload<P: Platform>(&mut self, class: SizeClass, depots: &Depots<P>) {
-        let full = core::mem::take(&mut self.previous);
-        let mut shelves = depots.open(class);
-        let empty = shelves.empty.pop();
-        shelves.full.push(full);
-        drop(shelves);
+        let empty = depots.put(class, core::mem::take(&mut self.previous));
         self.previous = empty.unwrap_or_else(|| Vec::with_capacity(self.rounds));
     }
 }

@@ -14,7 +14,7 @@ use core::cell::UnsafeCell;
 use sync::{LockKind, PerThread, Platform, Writers};
 
 use crate::block::{Block, CLASSES, SizeClass};
-use crate::depot::{Caching, Depots, Magazine, Pair};
+use crate::depot::{Caching, Depots, Pair};
 use crate::pool::{self, AlternateHeap};
 
 /// The pool as threads of the platform `P` see it.
@@ -94,10 +94,7 @@ impl<P: Platform> Drop for PlatformHeap<P> {
     /// Gives all free blocks to the process. Takes no lock of the platform: its threads may already have ended.
     fn drop(&mut self) {
         for class in SizeClass::ALL {
-            let mut blocks = Magazine::new();
-            let shelves = self.depots.shelves_mut(class);
-            blocks.append(&mut shelves.loose);
-            shelves.full.iter_mut().for_each(|magazine| blocks.append(magazine));
+            let mut blocks = self.depots.drain(class);
             for pairs in self.caches.iter().filter_map(|cache| cache.0.as_ref()) {
                 // SAFETY: `&mut self`: no thread uses the heap any more.
                 let pair = &mut unsafe { &mut *pairs.get() }[class as usize];

@@ -185,6 +185,7 @@ impl Cache {
             return;
         }
         self.empty();
+        SizeClass::ALL.iter().for_each(|&class| DEPOTS.retire(class));
         self.pairs = [const { Pair::NONE }; HOMES];
         // Under the registry's mutex, so that the next owner of the cell sees this thread's last count.
         let _cells = live_cells();
@@ -256,7 +257,7 @@ pub fn trim() -> usize {
 }
 
 fn trim_class(class: SizeClass) -> usize {
-    let (mut blocks, unused) = DEPOTS.open(class).take_all();
+    let (mut blocks, unused) = DEPOTS.take_all(class);
     let mut surplus = unused.saturating_sub(KEPT_SLABS * class.rounds());
     blocks.sort_unstable_by_key(Block::address);
     let (mut freed, mut gone) = (0, vec![false; blocks.len()]);

@@ -2,6 +2,7 @@
 //!
 //! The limit applies to the whole process, so everything here is one test in a binary of its own.
 
+use std::sync::mpsc;
 use std::thread;
 
 use pktbuf::{PktBuf, footprint, live, set_limit};
@@ -20,6 +21,7 @@ fn the_limit_holds_and_lets_go() {
     blocks_released_elsewhere_can_be_had();
     other_classes_are_refused_too();
     set_limit(usize::MAX);
+    blocks_on_the_shelves_of_another_thread_can_be_had();
     assert!(PktBuf::alloc(65_536).is_some(), "the limit was lifted");
 }
 
@@ -50,6 +52,29 @@ fn blocks_released_elsewhere_can_be_had() {
     }
     let again = allocate_all();
     assert_eq!(again.len(), BLOCKS, "blocks are stuck in the cache of another thread");
+    holder.thread().unpark();
+    holder.join().unwrap();
+}
+
+/// A thread that has lacked blocks finds them on its own shelves again, unless others need them and the pool cannot grow.
+fn blocks_on_the_shelves_of_another_thread_can_be_had() {
+    const MANY: usize = 600;
+    // Those in its magazines stay with it.
+    const KEPT: usize = 2 * 64;
+    let (done, released) = mpsc::channel();
+    let holder = thread::spawn(move || {
+        for _ in 0..2 {
+            drop((0..MANY).map(|_| PktBuf::alloc(1514).unwrap()).collect::<Vec<_>>());
+        }
+        done.send(()).unwrap();
+        thread::park();
+    });
+    released.recv().unwrap();
+    set_limit(footprint());
+    let held = allocate_all();
+    assert!(held.len() >= MANY - KEPT, "{} blocks of {MANY}", held.len());
+    drop(held);
+    set_limit(usize::MAX);
     holder.thread().unpark();
     holder.join().unwrap();
 }

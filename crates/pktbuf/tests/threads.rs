@@ -3,7 +3,7 @@
 //! `live` and `footprint` are of the whole process, so everything here is one test in a binary of its own.
 
 use std::collections::HashSet;
-use std::sync::mpsc;
+use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
 
 use pktbuf::{PktBuf, footprint, live};
@@ -17,7 +17,10 @@ fn blocks_travel_and_the_books_balance() {
     distinct_blocks_on_one_thread();
     one_way_traffic_is_bounded();
     each_size_returns_to_its_own_kind();
-    ended_threads_leave_nothing_behind();
+    // In a thread that has lacked no blocks: it keeps none beyond its magazines.
+    thread::spawn(ended_threads_leave_nothing_behind).join().unwrap();
+    shelves_of_ended_threads_are_had();
+    each_thread_takes_its_own_blocks_again();
     late_destructors_may_release();
 }
 
@@ -87,6 +90,8 @@ fn each_size_returns_to_its_own_kind() {
 }
 
 fn ended_threads_leave_nothing_behind() {
+    // This thread's magazines are full from now on.
+    drop(thread::spawn(many).join().unwrap());
     let mut before = 0;
     for round in 0..ROUNDS.min(50) {
         let held = thread::spawn(|| {
@@ -103,6 +108,59 @@ fn ended_threads_leave_nothing_behind() {
         }
     }
     assert_eq!(footprint(), before, "the blocks of ended threads are used again");
+}
+
+/// More blocks than two magazines have, so that the depot gets the rest.
+fn many() -> Vec<PktBuf> {
+    (0..BATCH * 3).map(|_| PktBuf::alloc(1514).unwrap()).collect()
+}
+
+fn addresses(held: &[PktBuf]) -> HashSet<usize> {
+    held.iter().map(|buf| buf.as_ptr().addr()).collect()
+}
+
+/// The depot keeps for a thread what it has lacked before, until the thread ends. Then another one has it, whatever its number.
+fn shelves_of_ended_threads_are_had() {
+    thread::spawn(|| drop((many(), many()))).join().unwrap();
+    let before = footprint();
+    let next = || {
+        // This thread has the number of the ended one now.
+        let _one = PktBuf::alloc(1514);
+        thread::spawn(|| drop(many())).join().unwrap();
+    };
+    thread::spawn(next).join().unwrap();
+    assert_eq!(footprint(), before, "the shelves of an ended thread are lost");
+}
+
+/// Two threads that need many blocks at different times do not exchange them: their processors have them in their caches.
+fn each_thread_takes_its_own_blocks_again() {
+    let turn = Arc::new(Barrier::new(2));
+    let worker = |first: bool| {
+        let turn = turn.clone();
+        thread::spawn(move || {
+            let mut had = Vec::new();
+            for round in 0..6 {
+                // One of them has its blocks while the other has none.
+                for now in [first, !first] {
+                    turn.wait();
+                    if now {
+                        let held = many();
+                        if round >= 3 {
+                            had.push(addresses(&held));
+                        }
+                    }
+                }
+            }
+            had
+        })
+    };
+    let [one, other] = [true, false].map(worker).map(|worker| worker.join().unwrap());
+    for blocks in [&one, &other] {
+        let all: HashSet<usize> = blocks.iter().flatten().copied().collect();
+        assert!(all.len() <= BATCH * 3 + 2 * 64, "{} blocks by turns, of {} at a time", all.len(), BATCH * 3);
+    }
+    let both = one.iter().flatten().filter(|block| other.iter().any(|had| had.contains(block))).count();
+    assert_eq!(both, 0, "blocks went from thread to thread");
 }
 
 /// A thread-local that is destroyed after the pool's own cache still releases its buffer.
