@@ -30,6 +30,7 @@ mod transfers;
 use std::fs;
 use std::time::Duration;
 
+use pktbuf::Caching;
 use sync::Step;
 use vsmp::preset::{Kernel, Preset, PresetError};
 use vsmp::workload::pair::{Pair, Transferred};
@@ -287,6 +288,7 @@ fn memory_costs(cpus: &Cpus, lines: &Lines) -> Costs {
     costs.payload_line = cycles(lines.payload_line);
     (costs.wake_lines, costs.switch_lines, costs.work) = (0, 0, [0; Step::ALL.len()]);
     costs.slice = 3_000 * cpus.megahertz;
+    costs.caching = Caching::PerThread;
     costs
 }
 

@@ -15,7 +15,7 @@
 //! these locks held at once, or other work than moving pointers between lists under one.
 
 use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicBool, AtomicUsize};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize};
 
 use sync::{CachePadded, Guard, Lock, LockClass, LockKind, Platform};
 
@@ -102,10 +102,13 @@ impl Shelves {
 /// Where free blocks are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Caching {
-    /// In magazines of each thread, and then in a depot. What a thread releases it allocates next, from its own cache of
-    /// the processor.
+    /// In magazines of each thread, then on shelves of that thread in the depot. What a thread releases it allocates next, from its
+    /// own cache of the processor.
     #[default]
     PerThread,
+    /// In magazines of each thread, and then in a depot for all of them, as in most kernels (Bonwick and Adams 2001, "Magazines
+    /// and vmem"). For measuring what these do.
+    SharedDepot,
     /// In the depots alone: every allocation and every release takes the lock of its size class. For measuring what the
     /// magazines are good for (Nahum et al. 1994, "Managing data for cache affinity").
     Global,
@@ -129,8 +132,8 @@ pub(crate) struct Depots<P: Platform> {
     places: Box<[Place<P>]>,
     /// The last place that has ever had a block. Written rarely.
     last: AtomicUsize,
-    /// [`Caching::Global`]. Read where a thread's own magazines do not suffice, and on platforms that are not real.
-    global: AtomicBool,
+    /// A [`Caching`]. Read where a thread's own magazines do not suffice, and on platforms that are not real.
+    caching: AtomicU8,
 }
 
 impl<P: Platform> Depots<P> {
@@ -141,17 +144,17 @@ impl<P: Platform> Depots<P> {
         Depots {
             places: (0..places).map(|_| CachePadded::new(SizeClass::ALL.map(lock))).collect(),
             last: AtomicUsize::new(COMMON),
-            global: AtomicBool::new(caching == Caching::Global),
+            caching: AtomicU8::new(caching as u8),
         }
     }
 
     pub(crate) fn set_caching(&self, caching: Caching) {
-        self.global.store(caching == Caching::Global, Relaxed);
+        self.caching.store(caching as u8, Relaxed);
     }
 
     /// Whether no thread keeps free blocks.
     pub(crate) fn are_global(&self) -> bool {
-        self.global.load(Relaxed)
+        self.caching.load(Relaxed) == Caching::Global as u8
     }
 
     /// The common shelves of a class.
@@ -164,9 +167,10 @@ impl<P: Platform> Depots<P> {
         1 + P::thread_index() % (self.places.len() - 1)
     }
 
-    /// The calling thread's shelves of a class.
-    fn open_own(&self, class: SizeClass) -> Guard<'_, Shelves, P> {
-        self.places[self.here()][class as usize].lock()
+    /// The shelves of the calling thread, if threads have their own.
+    fn open_own(&self, class: SizeClass) -> Option<Guard<'_, Shelves, P>> {
+        let has_own = self.caching.load(Relaxed) == Caching::PerThread as u8;
+        has_own.then(|| self.places[self.here()][class as usize].lock())
     }
 
     /// Puts a full magazine on the calling thread's shelves, or on the common ones, and returns an empty one if there is one.
@@ -175,18 +179,15 @@ impl<P: Platform> Depots<P> {
         if self.last.load(Relaxed) < here {
             self.last.fetch_max(here, Relaxed);
         }
-        let mut shelves = self.open_own(class);
-        if shelves.full.len() >= shelves.lacked {
-            drop(shelves);
-            shelves = self.open(class);
-        }
+        let own = self.open_own(class).filter(|own| own.full.len() < own.lacked);
+        let mut shelves = own.unwrap_or_else(|| self.open(class));
         shelves.full.push(magazine);
         shelves.empty.pop()
     }
 
     /// The calling thread ends: what lies on its own shelves becomes common.
     pub(crate) fn retire(&self, class: SizeClass) {
-        let mut own = self.open_own(class);
+        let mut own = self.places[self.here()][class as usize].lock();
         own.lacked = 0;
         let mut blocks = own.take_blocks();
         drop(own);
@@ -291,12 +292,12 @@ impl Pair {
         if is_pressed(class.home()) || depots.are_global() {
             return self.refill_one(class, depots);
         }
-        let mut own = depots.open_own(class);
-        if self.refill_from(&mut own) {
-            return true;
+        if let Some(mut own) = depots.open_own(class) {
+            if self.refill_from(&mut own) {
+                return true;
+            }
+            own.lacked = (own.lacked + 1).min(KEPT);
         }
-        own.lacked = (own.lacked + 1).min(KEPT);
-        drop(own);
         self.refill_from(&mut depots.open(class))
     }
 

@@ -3,6 +3,7 @@
 //! Each number has its origin beside it: *paper* (stated there), *derived* (from a paper's figures), *fitted* (to
 //! reproduce a paper's figure), *assumed*. Fitted and assumed numbers describe the model, not a machine.
 
+use pktbuf::Caching;
 use sync::{Object, Step, ThreadClass};
 
 /// See the head of the file.
@@ -64,6 +65,8 @@ pub struct Costs {
     pub bus_line: u64,
     /// Memory that a kernel accesses in addition to Heddle's.
     pub footprint: Footprint,
+    /// Where the kernel keeps free packet buffers.
+    pub caching: Caching,
     /// The percentage of the lines that Heddle touches of each [`Object`] that counts: shows the effect of a leaner
     /// Heddle.
     pub extent: [usize; Object::ALL.len()],
@@ -129,6 +132,7 @@ impl Costs {
             payload_line: 8,
             bus_line: 0,
             footprint: Footprint::default(),
+            caching: Caching::SharedDepot,
             extent: [100; Object::ALL.len()],
         }
     }

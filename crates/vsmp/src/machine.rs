@@ -86,7 +86,7 @@ impl Machine {
     /// Another number of CPUs.
     pub fn new(cpus: usize, costs: Costs) -> Machine {
         assert!((1..=MOST_CPUS).contains(&cpus), "a machine has 1 to {MOST_CPUS} CPUs, not {cpus}");
-        let buffers = (LockKind::SpinPark, Caching::PerThread);
+        let buffers = (LockKind::SpinPark, costs.caching);
         Machine {
             cpus,
             costs,
@@ -116,7 +116,7 @@ impl Machine {
         self
     }
 
-    /// Where free packet buffers are kept, and the kind of the locks of their depots; magazines of each thread and
+    /// Where free packet buffers are kept, and the kind of the locks of their depots; [`Costs::caching`] and
     /// [`LockKind::SpinPark`] if not set.
     pub fn buffers(mut self, kind: LockKind, caching: Caching) -> Machine {
         self.buffers = (kind, caching);

@@ -14,6 +14,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use pktbuf::Caching;
 use serde::Deserialize;
 use sync::{LockKind, Object, Step, ThreadClass};
 
@@ -415,6 +416,7 @@ impl Preset {
         let mut costs = self.costs.clone();
         if kernel == Kernel::Heddle {
             costs.footprint = Footprint { descriptors: costs.footprint.descriptors, ..Footprint::default() };
+            costs.caching = Caching::PerThread;
         }
         costs
     }

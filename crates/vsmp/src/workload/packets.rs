@@ -226,7 +226,7 @@ impl Packets {
         // There is one thread for each CPU.
         let machine = machine.spin_for_good();
         let machine = match self.traffic.caching {
-            Caching::PerThread => machine,
+            Caching::PerThread | Caching::SharedDepot => machine,
             Caching::Global => machine.buffers(self.kind(), Caching::Global),
         };
         let (mut carried, outcome) = machine.run(move || packets.run());
