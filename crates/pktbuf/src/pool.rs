@@ -2,7 +2,8 @@
 //!
 //! Called by the kinds of buffers: [`allocate`] and [`release`]. A thread's cache holds two magazines for each size
 //! class (`depot.rs`). A thread visits the depot only when both are empty (or both full), so the cost of the lock is
-//! spread over a magazine's rounds for every pattern of use.
+//! spread over a magazine's rounds for every pattern of use. There it has shelves of its own, so that blocks do not go from
+//! processor to processor when its connections need more of them at one moment than at another.
 //!
 //! **Limit.** [`set_limit`] bounds the memory of slabs. When an allocation fails against it, the class is *pressed*:
 //! releases flush their thread's cache to the depot and allocations take one block at a time, so that no thread caches
