@@ -4,7 +4,7 @@
 //! they differ in the platform of the locks that guard the shelves.
 //!
 //! **Shelves of threads.** A load whose free blocks rise and fall by more than two magazines visits the depot all the time. So
-//! each thread has shelves of its own there ([`PLACES`]): what it puts there it takes again, from its own cache of the processor,
+//! each thread has shelves of its own there ([`SETS`]): what it puts there it takes again, from its own cache of the processor,
 //! and takes no lock that another processor has had. They keep as many magazines as the thread has ever lacked, [`KEPT`] at
 //! most: a thread that only releases has none. What is more goes to the common shelves, which also have the blocks of ended
 //! threads and those of a class that is pressed. A thread takes from its own shelves, then from the common ones, then makes
@@ -114,23 +114,23 @@ pub enum Caching {
     Global,
 }
 
-/// Threads with shelves of their own; of more threads some share. A model checker has two such places, which is enough for a
-/// thread to find a block with another one.
-const PLACES: usize = 64;
+/// Sets of shelves for threads; of more threads some share one. A model checker has two, which is enough for a thread to find a
+/// block with another one.
+const SETS: usize = 64;
 /// The most magazines of a class on the shelves of a thread: 0.8 MiB of the smallest blocks, 4 MiB of those of frames, 8 MiB of
 /// the largest. About what thousands of connections need more at one moment than at another.
 const KEPT: usize = 32;
 /// The shelves that belong to no thread.
 const COMMON: usize = 0;
 
-/// The shelves of one place, by class.
-type Place<P> = CachePadded<[Lock<Shelves, P>; CLASSES]>;
+/// The shelves of a thread, or the common ones, by class.
+type ShelfSet<P> = CachePadded<[Lock<Shelves, P>; CLASSES]>;
 
 /// The depots of all classes.
 pub(crate) struct Depots<P: Platform> {
     /// The common ones, then those of threads.
-    places: Box<[Place<P>]>,
-    /// The last place that has ever had a block. Written rarely.
+    sets: Box<[ShelfSet<P>]>,
+    /// The last set that has ever had a block. Written rarely.
     last: AtomicUsize,
     /// A [`Caching`]. Read where a thread's own magazines do not suffice, and on platforms that are not real.
     caching: AtomicU8,
@@ -140,9 +140,9 @@ impl<P: Platform> Depots<P> {
     /// Empty ones.
     pub(crate) fn new(kind: LockKind, caching: Caching) -> Self {
         let lock = |_| Lock::new(kind, LockClass::BufferPool, Shelves::default());
-        let places = 1 + if P::EXPLORED { 2 } else { PLACES };
+        let sets = 1 + if P::EXPLORED { 2 } else { SETS };
         Depots {
-            places: (0..places).map(|_| CachePadded::new(SizeClass::ALL.map(lock))).collect(),
+            sets: (0..sets).map(|_| CachePadded::new(SizeClass::ALL.map(lock))).collect(),
             last: AtomicUsize::new(COMMON),
             caching: AtomicU8::new(caching as u8),
         }
@@ -159,18 +159,18 @@ impl<P: Platform> Depots<P> {
 
     /// The common shelves of a class.
     pub(crate) fn open(&self, class: SizeClass) -> Guard<'_, Shelves, P> {
-        self.places[COMMON][class as usize].lock()
+        self.sets[COMMON][class as usize].lock()
     }
 
-    /// The calling thread's place.
+    /// The number of the calling thread's set.
     fn here(&self) -> usize {
-        1 + P::thread_index() % (self.places.len() - 1)
+        1 + P::thread_index() % (self.sets.len() - 1)
     }
 
     /// The shelves of the calling thread, if threads have their own.
     fn open_own(&self, class: SizeClass) -> Option<Guard<'_, Shelves, P>> {
         let has_own = self.caching.load(Relaxed) == Caching::PerThread as u8;
-        has_own.then(|| self.places[self.here()][class as usize].lock())
+        has_own.then(|| self.sets[self.here()][class as usize].lock())
     }
 
     /// Puts a full magazine on the calling thread's shelves, or on the common ones, and returns an empty one if there is one.
@@ -187,7 +187,7 @@ impl<P: Platform> Depots<P> {
 
     /// The calling thread ends: what lies on its own shelves becomes common.
     pub(crate) fn retire(&self, class: SizeClass) {
-        let mut own = self.places[self.here()][class as usize].lock();
+        let mut own = self.sets[self.here()][class as usize].lock();
         own.lacked = 0;
         let mut blocks = own.take_blocks();
         drop(own);
@@ -197,14 +197,14 @@ impl<P: Platform> Depots<P> {
     /// The shelves of all threads that may have a block, one after the other.
     fn open_each(&self, class: SizeClass) -> impl Iterator<Item = Guard<'_, Shelves, P>> {
         let last = self.last.load(Relaxed);
-        (COMMON + 1..=last).map(move |place| self.places[place][class as usize].lock())
+        (COMMON + 1..=last).map(move |set| self.sets[set][class as usize].lock())
     }
 
     /// Takes all blocks of a class out, and returns how many of them were not needed since the last call.
     pub(crate) fn take_all(&self, class: SizeClass) -> (Magazine, usize) {
         let (mut blocks, mut unused) = (Magazine::new(), 0);
-        for place in &self.places {
-            let (mut more, least) = place[class as usize].lock().take_all();
+        for set in &self.sets {
+            let (mut more, least) = set[class as usize].lock().take_all();
             blocks.append(&mut more);
             unused += least;
         }
@@ -213,13 +213,13 @@ impl<P: Platform> Depots<P> {
 
     /// The same without a lock: the borrow proves that nothing else uses them.
     pub(crate) fn drain(&mut self, class: SizeClass) -> Magazine {
-        self.places.iter_mut().flat_map(|place| place[class as usize].get_mut().take_all().0).collect()
+        self.sets.iter_mut().flat_map(|set| set[class as usize].get_mut().take_all().0).collect()
     }
 
     /// Bytes of the free blocks of all classes. Takes each lock once.
     pub(crate) fn free_bytes(&self) -> usize {
         let of_class = |class: SizeClass| {
-            let blocks = self.places.iter().map(|place| place[class as usize].lock().blocks());
+            let blocks = self.sets.iter().map(|set| set[class as usize].lock().blocks());
             blocks.sum::<usize>() * class.stride()
         };
         SizeClass::ALL.into_iter().map(of_class).sum()
