@@ -175,14 +175,18 @@ impl<P: Platform> Depots<P> {
 
     /// Puts a full magazine on the calling thread's shelves, or on the common ones, and returns an empty one if there is one.
     fn put(&self, class: SizeClass, magazine: Magazine) -> Option<Magazine> {
-        let here = self.here();
-        if self.last.load(Relaxed) < here {
-            self.last.fetch_max(here, Relaxed);
-        }
         let own = self.open_own(class).filter(|own| own.full.len() < own.lacked);
+        if own.is_some() && self.last.load(Relaxed) < self.here() {
+            self.last.fetch_max(self.here(), Relaxed);
+        }
         let mut shelves = own.unwrap_or_else(|| self.open(class));
         shelves.full.push(magazine);
         shelves.empty.pop()
+    }
+
+    /// The sets that may have a block.
+    fn used(&self) -> &[ShelfSet<P>] {
+        &self.sets[..=self.last.load(Relaxed)]
     }
 
     /// The calling thread ends: what lies on its own shelves becomes common.
@@ -196,14 +200,13 @@ impl<P: Platform> Depots<P> {
 
     /// The shelves of all threads that may have a block, one after the other.
     fn open_each(&self, class: SizeClass) -> impl Iterator<Item = Guard<'_, Shelves, P>> {
-        let last = self.last.load(Relaxed);
-        (COMMON + 1..=last).map(move |set| self.sets[set][class as usize].lock())
+        self.used()[COMMON + 1..].iter().map(move |set| set[class as usize].lock())
     }
 
     /// Takes all blocks of a class out, and returns how many of them were not needed since the last call.
     pub(crate) fn take_all(&self, class: SizeClass) -> (Magazine, usize) {
         let (mut blocks, mut unused) = (Magazine::new(), 0);
-        for set in &self.sets {
+        for set in self.used() {
             let (mut more, least) = set[class as usize].lock().take_all();
             blocks.append(&mut more);
             unused += least;
@@ -219,7 +222,7 @@ impl<P: Platform> Depots<P> {
     /// Bytes of the free blocks of all classes. Takes each lock once.
     pub(crate) fn free_bytes(&self) -> usize {
         let of_class = |class: SizeClass| {
-            let blocks = self.sets.iter().map(|set| set[class as usize].lock().blocks());
+            let blocks = self.used().iter().map(|set| set[class as usize].lock().blocks());
             blocks.sum::<usize>() * class.stride()
         };
         SizeClass::ALL.into_iter().map(of_class).sum()
