@@ -3,7 +3,7 @@
 //! Called by the caches of threads: `pool.rs` on the real machine, `platform_heap.rs` on others. Both run this code;
 //! they differ in the platform of the locks that guard the shelves.
 //!
-//! **Shelves of threads.** A load whose free blocks rise and fall by more than two magazines visits the depot all the time. So
+//! **Shelves of threads.** If the free blocks of a load rise and fall by more than two magazines, it visits the depot all the time. So
 //! each thread has shelves of its own there ([`SETS`]): what it puts there it takes again, from its own cache of the processor,
 //! and takes no lock that another processor has had. They keep as many magazines as the thread has ever lacked, [`KEPT`] at
 //! most: a thread that only releases has none. What is more goes to the common shelves, which also have the blocks of ended

@@ -27,7 +27,7 @@
 //! | count holders, of which the last frees | [`ShareCount`], [`UseCount`] | `share_count.rs`, `use_count.rs` |
 //! | `Arc` with a count that the platform charges, or that a lock guards | [`CountedRef`] | `counted.rs` |
 //! | ask whether an `Arc` has one holder | [`is_unshared`] | `unshared.rs` |
-//! | `Arc` without a weak count, whose memory the thread uses again | [`ReusedRef`] | `reused_ref.rs` |
+//! | `Arc` without a weak count; its memory is used again by the thread | [`ReusedRef`] | `reused_ref.rs` |
 //! | take and return places of an array | [`IndexStack`] | `index_stack.rs` |
 //! | pass a point in the order of tickets | [`Turnstile`] | `turnstile.rs` |
 //! | a value per thread, summed on demand | [`PerThread`] | `per_thread.rs` |

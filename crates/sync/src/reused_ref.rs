@@ -1,4 +1,4 @@
-//! A shared pointer like `Arc` whose memory is used again: the thread that drops the last holder of a value keeps the memory
+//! A shared pointer like `Arc`, the memory of which is used again: the thread that drops the last holder of a value keeps the memory
 //! for the next values that it makes.
 //!
 //! For values that are made and dropped often, more of them at a time than the allocator's cache of a thread holds. Only memory
@@ -13,7 +13,7 @@ use std::ptr::NonNull;
 
 use crate::{Platform, Real, ShareCount};
 
-/// A type whose memory each thread keeps for its next values.
+/// A type of values; each thread keeps memory of theirs for its next ones.
 pub trait Reused<P: Platform = Real>: Sized + 'static {
     /// Calls `f` with what the calling thread keeps. `None`: it keeps nothing any more, because it is about to end.
     fn with_spare<R>(f: impl FnOnce(&mut SpareMemory<Self, P>) -> R) -> Option<R>;

@@ -1,4 +1,4 @@
-//! Values whose memory a thread uses again.
+//! Values that leave their memory to the thread, which uses it again.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use super::*;
 use crate::{Interface, mem};
 
-/// A stack with a device whose other end is never read.
+/// A stack with a device; its other end is never read.
 fn stack() -> Stack {
     let (device, _) = mem::pair(mem::MemConfig::default());
     let interface = Interface::new(device).address("10.0.0.1/24").expect("an address");

@@ -197,7 +197,7 @@ enum UnmatchedOutcome {
     Appeared,
 }
 
-/// [`Arrivals::unmatched`], with the directory held. `adopted`: a connection whose handshake it completed, or that it opened at
+/// [`Arrivals::unmatched`], with the directory held. `adopted`: a connection that it completed the handshake of, or that it opened at
 /// once.
 #[inline]
 fn unmatched<L: Place>(
