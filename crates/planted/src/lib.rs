@@ -34,8 +34,12 @@ pub trait InjectedFault: Copy + Default + Debug + Send + Sync + 'static {
     fn blind_sleep() -> Option<&'static str> {
         None
     }
-    /// Fences do nothing.
+    /// No fence orders anything.
     fn no_fence() -> bool {
+        false
+    }
+    /// [`Platform::fence`] does nothing; light and heavy fences, which locks rely on, still order.
+    fn no_full_fence() -> bool {
         false
     }
     /// The platform answers at random whether a thread is running.
@@ -99,8 +103,10 @@ faults! {
     NoWake: no_wake -> Option<(&'static str, &'static str)> = Some(("", "")),
     /// Sleepers do not compare the word before they sleep.
     BlindSleep: blind_sleep -> Option<&'static str> = Some(""),
-    /// Fences do nothing.
+    /// No fence orders anything.
     NoFence: no_fence -> bool = true,
+    /// [`Platform::fence`] does nothing; light and heavy fences, which locks rely on, still order.
+    NoFullFence: no_full_fence -> bool = true,
     /// A read-modify-write reads, lets others run, and writes.
     TornUpdate: torn_update -> bool = true,
     /// The platform answers at random whether a thread is running.
@@ -296,8 +302,18 @@ impl<P: Platform, F: InjectedFault> Platform for Planted<P, F> {
         P::repay();
     }
     fn fence(order: Ordering) {
-        if !F::no_fence() {
+        if !F::no_fence() && !F::no_full_fence() {
             P::fence(order);
+        }
+    }
+    fn light_fence() {
+        if !F::no_fence() {
+            P::light_fence();
+        }
+    }
+    fn heavy_fence() {
+        if !F::no_fence() {
+            P::heavy_fence();
         }
     }
 }
