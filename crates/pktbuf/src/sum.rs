@@ -13,7 +13,7 @@ mod x86;
 /// Below this many bytes the dispatch and the reduction of the lanes cost more than wide vectors gain.
 const SHORT: usize = 128;
 
-/// Piece of a copy that is summed while it is still in the first-level cache; even, so that pieces join without a
+/// Piece of a copy whose source is summed while it is still in the first-level cache; even, so that pieces join without a
 /// byte swap.
 const PIECE: usize = 8 * 1024;
 
@@ -103,16 +103,19 @@ fn word(bytes: &[u8; 8]) -> Sum {
 }
 
 /// Not inlined: its registers would be saved for a short copy as well.
+///
+/// The source is summed, which the copy has brought into the first-level cache. The copy itself is still in the store buffer,
+/// and a load that crosses two stores in there waits until both have left it.
 #[inline(never)]
 fn copy_long(dst: &mut [u8], src: &[u8]) -> Sum {
     if src.len() <= PIECE {
         dst.copy_from_slice(src);
-        return sum(dst);
+        return sum(src);
     }
     let mut total = Sum::zero();
     for (to, from) in dst.chunks_mut(PIECE).zip(src.chunks(PIECE)) {
         to.copy_from_slice(from);
-        total = total.add(sum(to));
+        total = total.add(sum(from));
     }
     total
 }
