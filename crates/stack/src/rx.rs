@@ -549,8 +549,7 @@ impl<P: Platform> Driver<P> {
             if let Some(run) = run
                 && run.takes(followed)
             {
-                let segment = tcp::Segment::of_timestamped(local, remote, &header, buf, followed);
-                return run.push(known.unwrap_or_else(|| rss.hash_tcp(&segment.tuple)), segment);
+                return run.push(known, rss, || tcp::Segment::of_timestamped(local, remote, &header, buf, followed));
             }
             // Built in one expression, as below.
             let mut ingress = Ingress::Segment(ArrivingSegment {

@@ -7,6 +7,7 @@
 
 use observe::Time;
 use sync::Platform;
+use wire::rss::Toeplitz;
 
 use crate::arch::RunningArchitecture;
 use crate::call::{ArrivingRun, Ingress};
@@ -40,11 +41,28 @@ impl PendingRun {
         !self.is_empty() || followed && self.enabled
     }
 
-    /// Adds a segment with this hash of its flow. Its predecessor, if any, is of the same flow.
+    /// Adds a segment, with the hash of its flow if the device has computed it. Its predecessor, if any, is of the same flow.
+    ///
+    /// The segment is made where it stays: a move right after its stores would stall, and so it would be moved if its place
+    /// were reserved, or its predecessor there dropped, after it was made.
     #[inline(always)]
-    pub(super) fn push(&mut self, hash: u32, segment: tcp::Segment) {
-        self.run.hash = hash;
-        self.run.segments.push(Some(segment));
+    pub(super) fn push(&mut self, known: Option<u32>, rss: &Toeplitz, segment: impl FnOnce() -> tcp::Segment) {
+        self.run.segments.push(None);
+        if let Some(place) = self.run.segments.last_mut() {
+            std::mem::forget(place.replace(segment()));
+        }
+        match known {
+            Some(hash) => self.run.hash = hash,
+            None => self.rehash(rss),
+        }
+    }
+
+    /// Hashes the flow of segments that the device has not hashed.
+    #[cold]
+    fn rehash(&mut self, rss: &Toeplitz) {
+        if let Some(Some(segment)) = self.run.segments.last() {
+            self.run.hash = rss.hash_tcp(&segment.tuple);
+        }
     }
 
     /// Posts the run.
