@@ -1,5 +1,6 @@
 //! One workload under one architecture, for profiling: `quick ARCH CONNECTIONS THREADS SECONDS [rpc|connect]`, with
-//! `LOCK=KIND`, `IPV6=1`, `NO_RUNS=1` and `EVEN_SPREAD=1` (connections on any thread, as in the papers) in the environment.
+//! `LOCK=KIND`, `IPV6=1`, `NO_RUNS=1`, `EVEN_SPREAD=1` (connections on any thread, as in the papers), `BUFFER=BYTES` (of a
+//! socket), `MESSAGE=BYTES` (in one call) and `RING=FRAMES` (of the link) in the environment.
 use std::time::Duration;
 
 use lab::sampling::Contender;
@@ -17,6 +18,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     params.affinity = std::env::var_os("EVEN_SPREAD").is_none();
     params.runs = std::env::var_os("NO_RUNS").is_none();
     params.ipv6 = std::env::var_os("IPV6").is_some();
+    if let Ok(size) = std::env::var("BUFFER") {
+        params.buffer = Some(size.parse()?);
+    }
+    if let Ok(size) = std::env::var("MESSAGE") {
+        params.message = size.parse()?;
+    }
+    if let Ok(size) = std::env::var("RING") {
+        params.ring = size.parse()?;
+    }
     let seconds: f64 = arg(4, "1").parse()?;
     let mut bench = match arg(5, "bulk").as_str() {
         "rpc" => Bench::open_rpc(&params)?,
