@@ -11,9 +11,9 @@ use lab::compare::{self, ComparisonProgress, Options};
 use lab::result::{Results, Workload};
 use lab::workload::SendMode;
 
-use crate::arch::{Listed, listed};
 use crate::failure::Failure;
 use crate::headroom;
+use crate::listed::{Listed, listed};
 
 /// Compare process architectures, and the Linux kernel, under the parallel TCP benchmark.
 ///

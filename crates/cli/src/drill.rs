@@ -9,9 +9,9 @@ use clap::Args as ClapArgs;
 use heddle::Architecture;
 use heddle::config::{Profile, knobs};
 
-use crate::arch::{Listed, listed};
 use crate::failure::Failure;
 use crate::headroom;
+use crate::listed::{Listed, listed};
 
 /// Run packet scripts (packetdrill's language) against the stack, in virtual time.
 ///

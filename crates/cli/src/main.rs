@@ -16,6 +16,7 @@ mod failure;
 mod get;
 mod headroom;
 mod knobs;
+mod listed;
 mod network;
 mod paper;
 mod ping;
@@ -157,7 +158,7 @@ mod tests {
         }
         assert!(named.len() > 8, "the examples name architectures");
         for name in named {
-            assert!(name.parse::<crate::arch::Listed>().is_ok(), "{name} of a help text is no architecture");
+            assert!(name.parse::<crate::listed::Listed>().is_ok(), "{name} of a help text is no architecture");
         }
     }
 }

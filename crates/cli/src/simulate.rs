@@ -16,6 +16,7 @@ use vsmp::preset::{Kernel, Preset};
 use vsmp::simulation::{Gain, Results, Simulation, Workload};
 
 use crate::failure::Failure;
+use crate::listed::{Listed, listed};
 
 /// Run the stack on virtual CPUs, in virtual time.
 ///
@@ -38,7 +39,7 @@ pub struct Args {
     /// Number of its CPUs to use; to the results of several numbers, the scalability law is fitted [default: all]
     #[arg(long, value_delimiter = ',', value_name = "N,..", value_parser = clap::value_parser!(u16).range(1..=256))]
     cpus: Vec<u16>,
-    /// Architectures, by name (heddle compare --list); `uniprocessor` is the papers' kernel for one CPU
+    /// Architectures, by name (heddle compare --list), or `all`; `uniprocessor` is the papers' kernel for one CPU
     #[arg(long, value_delimiter = ',', value_name = "NAME,..", default_value = ARCHITECTURES.trim_end())]
     arch: Vec<Subject>,
     /// Connections
@@ -111,15 +112,30 @@ const VARIED: u64 = 30;
 /// The default architectures: those of the paper, and Heddle's own for one thread.
 const ARCHITECTURES: &str = include_str!("help/simulate_architectures.txt");
 
-/// The system under test: an architecture, or the papers' UP.
+/// A system under test, or several.
 #[derive(Clone, Copy)]
-struct Subject(Option<Architecture>);
+enum Subject {
+    /// The papers' UP.
+    Uniprocessor,
+    /// An architecture, or all.
+    Heddle(Listed),
+}
 
 impl FromStr for Subject {
-    type Err = <Architecture as FromStr>::Err;
+    type Err = <Listed as FromStr>::Err;
 
     fn from_str(name: &str) -> Result<Subject, Self::Err> {
-        if name == "uniprocessor" { Ok(Subject(None)) } else { name.parse().map(|arch| Subject(Some(arch))) }
+        if name == "uniprocessor" { Ok(Subject::Uniprocessor) } else { name.parse().map(Subject::Heddle) }
+    }
+}
+
+impl Subject {
+    /// What a [`Simulation`] names it.
+    fn architectures(self) -> Vec<Option<Architecture>> {
+        match self {
+            Subject::Uniprocessor => vec![None],
+            Subject::Heddle(one_or_all) => listed(&[one_or_all]).into_iter().map(Some).collect(),
+        }
     }
 }
 
@@ -227,7 +243,7 @@ impl Args {
     fn simulations(&self, preset: &Preset) -> Vec<Simulation> {
         let all = [preset.cpus as u16];
         let counts = if self.cpus.is_empty() { &all[..] } else { &self.cpus };
-        let one = |cpus: u16, connections: u32, Subject(arch): Subject| Simulation {
+        let one = |cpus: u16, connections: u32, arch: Option<Architecture>| Simulation {
             workload: self.workload,
             seeds: self.seeds,
             ipv6: self.ipv6,
@@ -238,12 +254,13 @@ impl Args {
         // A bridge has neither architecture nor connections.
         if let Workload::Bridge(load) = self.workload {
             let flows = load.flows as u32;
-            simulations.extend(counts.iter().map(|&cpus| one(cpus, flows, Subject(None))));
+            simulations.extend(counts.iter().map(|&cpus| one(cpus, flows, None)));
             return simulations;
         }
+        let architectures: Vec<_> = self.arch.iter().flat_map(|subject| subject.architectures()).collect();
         for &cpus in counts {
             for &load in &self.conns {
-                simulations.extend(self.arch.iter().map(|&arch| one(cpus, load, arch)));
+                simulations.extend(architectures.iter().map(|&arch| one(cpus, load, arch)));
             }
         }
         simulations

@@ -11,6 +11,7 @@ use lab::workload::{Bench, Codec, Params, SendMode, presented_length};
 
 use crate::failure::Failure;
 use crate::headroom;
+use crate::listed::{Listed, listed};
 
 /// Send messages over several connections and time them, as ttcp does.
 ///
@@ -19,9 +20,9 @@ use crate::headroom;
 #[derive(ClapArgs)]
 #[command(after_help = include_str!("help/ttcp.txt").trim_end())]
 pub struct Args {
-    /// Architectures to measure, by name (`heddle compare --list` lists them)
+    /// Architectures to measure, by name (`heddle compare --list` lists them), or `all`
     #[arg(long, value_delimiter = ',', value_name = "NAME,..", default_value = ARCHITECTURES.trim_end())]
-    arch: Vec<Architecture>,
+    arch: Vec<Listed>,
     /// Kind of lock: tas, ttas, ticket, mcs, spin-park, blocking, reserved, adaptive or adaptive-lending
     #[arg(long, value_name = "KIND", default_value_t)]
     lock: LockKind,
@@ -117,12 +118,13 @@ pub fn run(args: Args) -> Result<(), Failure> {
             "the null lock does not exclude other threads: choose tas, ttas, ticket, mcs, spin-park, blocking, reserved or adaptive",
         ));
     }
-    let most = args.arch.iter().map(|arch| params(&args, *arch).effective_threads()).max();
+    let architectures = listed(&args.arch);
+    let most = architectures.iter().map(|arch| params(&args, *arch).effective_threads()).max();
     // The threads of two stacks, and those that load them.
     headroom::check(3 * most.unwrap_or(0) as usize)?;
     let mut runs = Vec::new();
-    for arch in &args.arch {
-        runs.push(measure(&args, *arch).map_err(|error| Failure::failed(format!("{arch}: {error}")))?);
+    for arch in architectures {
+        runs.push(measure(&args, arch).map_err(|error| Failure::failed(format!("{arch}: {error}")))?);
     }
     if args.json {
         let rows: Vec<_> = runs.iter().map(row).collect();
