@@ -46,6 +46,7 @@ cargo xtask instructions --bless    make what is counted now the baseline, docs/
 cargo xtask instructions --bridge   count a frame through the bridge by function, and write docs/bridge.md
 cargo xtask release         the binary with profile-guided and link-time optimisation (needs rustup component add llvm-tools)
 cargo xtask release --compare   the same, and its speed in ratios to plain cargo build --release
+cargo xtask release --ratios [SECTION..]   cargo bench -p heddle-lab --bench ratios --features smoltcp, optimised in the same way
 cargo xtask inheriting      all tests with descriptors 9 and 200 open, 256 files, 1 MiB of stack and no standard input
 cargo xtask mutants [SCOPE..] [--shard K/N] [--changed COMMIT] [--file PATH].. [--survivors] [--quick] [--each] [--list]
                             plant mistakes that a test must notice (needs cargo-mutants; minutes to an hour a scope; xtask/mutants.toml)
@@ -70,6 +71,7 @@ fn main() -> ExitCode {
         ["api", "--bless"] => api::bless(),
         ["release"] => release::build(),
         ["release", "--compare"] => release::compare(),
+        ["release", "--ratios", ref sections @ ..] => release::ratios(sections),
         ["coverage"] => coverage::check(),
         ["coverage", "--bless"] => coverage::bless(),
         ["inheriting"] => steps::all_inheriting(),

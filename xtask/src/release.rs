@@ -9,9 +9,11 @@
 //! slices end by time, so two profiles differ by the number of rounds, but hardly in the share of each branch.
 //!
 //! `--compare` sets the result beside plain `cargo build --release`: both run alternately, and ratios are printed.
+//! `--ratios` builds the benchmark `ratios` of `heddle-lab` in the same way and runs it. It is trained by itself, so that the
+//! other stacks in it are optimised for what they do there just as ours is.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
@@ -37,14 +39,46 @@ const LOADS: &[&[&str]] = &[
 /// Alternations of `--compare`.
 const ROUNDS: usize = 5;
 
+/// What is built, by cargo's names.
+struct Product {
+    package: &'static str,
+    name: &'static str,
+    /// The arguments that select it in its package.
+    selection: &'static [&'static str],
+    /// Runs it, built with counters. They are written into the folder.
+    train: fn(&Path, &Path) -> Result<(), String>,
+}
+
+/// The program.
+const PROGRAM: Product =
+    Product { package: "heddle-cli", name: "heddle", selection: &["--bin", "heddle"], train: train_program };
+
+/// The benchmark beside other stacks.
+const RATIOS: Product = Product {
+    package: "heddle-lab",
+    name: "ratios",
+    selection: &["--bench", "ratios", "--features", "smoltcp"],
+    train: train_ratios,
+};
+
 /// Builds the binary.
 ///
 /// # Errors
 /// A missing tool, with the command that installs it; a build or a benchmark that failed.
 pub fn build() -> Result<(), String> {
-    let binary = optimised()?;
+    let binary = optimised(&PROGRAM)?;
     println!("built {}", binary.display());
     Ok(())
+}
+
+/// Builds the benchmark `ratios`, and runs its `sections`; none: all.
+///
+/// # Errors
+/// As for [`build`].
+pub fn ratios(sections: &[&str]) -> Result<(), String> {
+    let bench = optimised(&RATIOS)?;
+    println!("== running {} {}", bench.display(), sections.join(" "));
+    run(Command::new(bench).args(sections))
 }
 
 /// Builds the binary, and prints its speed in ratios to that of `cargo build --release`.
@@ -52,8 +86,9 @@ pub fn build() -> Result<(), String> {
 /// # Errors
 /// As for [`build`].
 pub fn compare() -> Result<(), String> {
-    let optimised = optimised()?;
-    cargo(&["build", "--release", "--locked", "--package", "heddle-cli"], &[])?;
+    let optimised = optimised(&PROGRAM)?;
+    let mut cargo = metadata::cargo();
+    run(cargo.current_dir(metadata::root()).args(["build", "--release", "--locked", "--package", "heddle-cli"]))?;
     let plain = metadata::target_directory()?.join("release/heddle");
     println!("{} / {}, medians of {ROUNDS} alternations (least to greatest)", optimised.display(), plain.display());
     for load in LOADS {
@@ -79,27 +114,23 @@ pub fn compare() -> Result<(), String> {
     Ok(())
 }
 
-/// The path of the binary, built.
-fn optimised() -> Result<PathBuf, String> {
+/// The path of the product, built.
+fn optimised(product: &Product) -> Result<PathBuf, String> {
     let (host, merger) = tools()?;
     let folder = metadata::target_directory()?.join("pgo");
-    let raw = folder.join("raw");
+    let raw = folder.join(format!("{}.raw", product.name));
     // Counters of an earlier build do not belong to this one.
     let _ = std::fs::remove_dir_all(&raw);
     std::fs::create_dir_all(&raw).map_err(|error| format!("{}: {error}", raw.display()))?;
 
-    let instrumented =
-        build_with(&host, &folder.join("instrumented"), &format!("-Cprofile-generate={}", raw.display()))?;
-    for arguments in TRAINING {
-        for family in ["--", "-6"] {
-            train(&instrumented, arguments, family, &raw)?;
-        }
-    }
-    let profile = folder.join("heddle.profdata");
+    let flag = format!("-Cprofile-generate={}", raw.display());
+    let instrumented = build_with(product, &host, &folder.join("instrumented"), &flag)?;
+    (product.train)(&instrumented, &raw)?;
+    let profile = folder.join(format!("{}.profdata", product.name));
     let mut merge = Command::new(&merger);
     merge.args(["merge", "--output"]).arg(&profile).arg(&raw);
     run(&mut merge)?;
-    build_with(&host, &folder.join("optimised"), &format!("-Cprofile-use={}", profile.display()))
+    build_with(product, &host, &folder.join("optimised"), &format!("-Cprofile-use={}", profile.display()))
 }
 
 /// The compiler's host, and `llvm-profdata` of the same LLVM: the format of profiles changes with its version.
@@ -118,33 +149,28 @@ fn tools() -> Result<(String, PathBuf), String> {
     Err(format!("{} is missing: rustup component add llvm-tools", merger.display()))
 }
 
-/// Builds `heddle` in a target folder of its own and returns its path. With `--target`, `flag` does not reach build
+/// Builds the product in a target folder of its own and returns its path. With `--target`, `flag` does not reach build
 /// scripts and macros.
-fn build_with(host: &str, folder: &Path, flag: &str) -> Result<PathBuf, String> {
-    println!("== building with {flag}");
-    let arguments = [
-        "build",
-        "--release",
-        "--locked",
-        "--package",
-        "heddle-cli",
-        "--target",
-        host,
-        "--config",
-        "profile.release.lto=\"fat\"",
-    ];
-    let folder_name = folder.display().to_string();
+fn build_with(product: &Product, host: &str, folder: &Path, flag: &str) -> Result<PathBuf, String> {
+    println!("== building {} with {flag}", product.name);
+    let mut cargo = metadata::cargo();
+    cargo.current_dir(metadata::root()).args(["build", "--release", "--locked", "--package", product.package]);
+    cargo.args(product.selection).args(["--target", host, "--config", "profile.release.lto=\"fat\""]);
+    cargo.args(["--message-format", "json-render-diagnostics"]);
     // Incremental builds divide the code otherwise.
-    let variables =
-        [("CARGO_TARGET_DIR", folder_name.as_str()), ("CARGO_ENCODED_RUSTFLAGS", flag), ("CARGO_INCREMENTAL", "0")];
-    cargo(&arguments, &variables)?;
-    Ok(folder.join(host).join("release/heddle"))
+    cargo.env("CARGO_TARGET_DIR", folder).env("CARGO_ENCODED_RUSTFLAGS", flag).env("CARGO_INCREMENTAL", "0");
+    let output = cargo.stderr(Stdio::inherit()).output().map_err(|error| format!("{cargo:?}: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("{cargo:?}: {}", output.status));
+    }
+    executable(&text(&output.stdout), product.name).ok_or_else(|| format!("{cargo:?} has built no {}", product.name))
 }
 
-fn cargo(arguments: &[&str], variables: &[(&str, &str)]) -> Result<(), String> {
-    let mut cargo = metadata::cargo();
-    cargo.current_dir(metadata::root()).args(arguments).envs(variables.iter().copied());
-    run(&mut cargo)
+/// The path of the executable of this name among cargo's messages.
+fn executable(messages: &str, name: &str) -> Option<PathBuf> {
+    let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut built = messages.filter(|message| message["target"]["name"] == name);
+    built.find_map(|message| message["executable"].as_str().map(PathBuf::from))
 }
 
 /// Arguments of a benchmark under the architectures whose instructions are counted, on one thread.
@@ -155,14 +181,26 @@ fn benchmark(arguments: &[&str], family: &str, repetitions: &str) -> Result<Vec<
     Ok(arguments.iter().copied().chain(rest).chain(family).map(str::to_owned).collect())
 }
 
-fn train(binary: &Path, arguments: &[&str], family: &str, raw: &Path) -> Result<(), String> {
-    let arguments = benchmark(arguments, family, "2")?;
-    println!("== running heddle {}", arguments.join(" "));
-    // Each run has its file.
-    let mut command = Command::new(binary);
-    command.args(&arguments).env("LLVM_PROFILE_FILE", raw.join("%m-%p.profraw"));
-    command.stdout(std::process::Stdio::null());
-    run(&mut command)
+fn train_program(binary: &Path, raw: &Path) -> Result<(), String> {
+    for arguments in TRAINING {
+        for family in ["--", "-6"] {
+            let arguments = benchmark(arguments, family, "2")?;
+            println!("== running heddle {}", arguments.join(" "));
+            train(Command::new(binary).args(&arguments), raw)?;
+        }
+    }
+    Ok(())
+}
+
+fn train_ratios(bench: &Path, raw: &Path) -> Result<(), String> {
+    println!("== running ratios");
+    train(&mut Command::new(bench), raw)
+}
+
+/// Runs a benchmark, which writes a file of its own with its counters.
+fn train(benchmark: &mut Command, raw: &Path) -> Result<(), String> {
+    benchmark.env("LLVM_PROFILE_FILE", raw.join("%m-%p.profraw")).stdout(Stdio::null());
+    run(benchmark)
 }
 
 /// The geometric mean of the figures of the architectures.
@@ -203,6 +241,16 @@ mod tests {
         let bulk = json!({ "gbps": { "mean": 2.5 }, "operations_per_s": null });
         let rpc = json!({ "gbps": { "mean": 2.5 }, "operations_per_s": { "mean": 7.0 } });
         assert_eq!((figure(&bulk), figure(&rpc), figure(&json!({}))), (Some(2.5), Some(7.0), None));
+    }
+
+    #[test]
+    fn the_executable_is_the_one_of_that_name() {
+        let library = json!({ "target": { "name": "ratios" }, "executable": null });
+        let other = json!({ "target": { "name": "heddle" }, "executable": "/target/heddle" });
+        let bench = json!({ "target": { "name": "ratios" }, "executable": "/target/ratios-1" });
+        let messages = format!("{library}\nnot a message\n{other}\n{bench}\n");
+        assert_eq!(executable(&messages, "ratios"), Some("/target/ratios-1".into()));
+        assert_eq!(executable(&messages, "quick"), None);
     }
 
     #[test]
