@@ -43,8 +43,8 @@ impl PendingRun {
 
     /// Adds a segment, with the hash of its flow if the device has computed it. Its predecessor, if any, is of the same flow.
     ///
-    /// The segment is made where it stays: a move right after its stores would stall, and so it would be moved if its place
-    /// were reserved, or its predecessor there dropped, after it was made.
+    /// Its place exists before it is made, and holds nothing to be dropped, so it is made there. Otherwise it would be made on
+    /// the stack and moved, and a move right after the stores stalls.
     #[inline(always)]
     pub(super) fn push(&mut self, known: Option<u32>, rss: &Toeplitz, segment: impl FnOnce() -> tcp::Segment) {
         self.run.segments.push(None);
