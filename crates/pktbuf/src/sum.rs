@@ -13,7 +13,7 @@ mod x86;
 /// Below this many bytes the dispatch and the reduction of the lanes cost more than wide vectors gain.
 const SHORT: usize = 128;
 
-/// Piece of a copy whose source is summed while it is still in the first-level cache; even, so that pieces join without a
+/// Piece of a copy: its source is summed while it is still in the first-level cache. Even, so that pieces join without a
 /// byte swap.
 const PIECE: usize = 8 * 1024;
 
